@@ -13,7 +13,7 @@ import (
 )
 
 // errKnowsNoSleep is the error for a pod whose shim is of an earlier version.
-var errKnowsNoSleep = errors.New("its shim is of an earlier version and knows no sleep: make the pod anew")
+var errKnowsNoSleep = errors.New("its shim is of an earlier version and knows no sleep: create the pod again")
 
 // OrderSleep gives an order about a pod's sleep to the shim of its sandbox, and returns when it is carried out. If the
 // pod cannot sleep, the error is of kind sleep.ErrUnfit; if somebody uses it by exec, of kind sleep.ErrInUse; if a

@@ -78,7 +78,7 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
 	}
 	if why := s.unusable(ctx, parent); !same || why != "" {
-		s.log.Info("the parent's chunks are stored anew", "snapshot", key.String(), "parent", parent.Meta.Key.String(),
+		s.log.Info("the parent's chunks are stored again", "snapshot", key.String(), "parent", parent.Meta.Key.String(),
 			"in this store", same, "damage", why)
 		return l, nil
 	}

@@ -116,7 +116,7 @@ func (l *Listener) hello(c *sidecar.Conn) (sidecar.Options, error) {
 // errOldSidecar means that a sidecar has handed over its sentry's socket. Sidecars of earlier versions did. The sidecar
 // of a pod that may save itself is as old as the pod.
 var errOldSidecar = errors.New("the sidecar is of an earlier version of Diapause, and cannot save for this agent: " +
-	"install the agent's own; a pod that may save itself must be created anew")
+	"install the agent's own; a pod that may save itself must be created again")
 
 // restore runs a session. A second connection for the same request waits until the first session has ended with
 // all its writes. Two sessions must never write into one sandbox's memory.

@@ -57,7 +57,7 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 	}
 	if p.sandbox != "" && !p.isSandbox {
 		return shim.BootstrapParams{}, errors.Join(fmt.Errorf("container %s: the shim of its sandbox %s has ended, or was "+
-			"started by another version of Diapause: make the pod anew", id, p.sandbox), socket.Close())
+			"started by another version of Diapause: create the pod again", id, p.sandbox), socket.Close())
 	}
 	// On success the listener stays open: closing it would remove the socket's file.
 	if err := launch(ctx, id, opts, socket, address); err != nil {

@@ -24,6 +24,7 @@ var glossary = compile(
 	`go(es)? on where`, "resume from the snapshot",
 	`made (again|anew)`, "recreated",
 	`start(s|ed|ing)? anew`, "cold start, or start again",
+	`anew`, "again",
 	`ahead of need`, "prefetch, or in the background",
 	`processor time`, "CPU time",
 	`processors?( limits?)?`, "CPU",

@@ -54,7 +54,7 @@ func (t *trial) life(ctx context.Context) (word string, err error) {
 func (t *trial) same(ctx context.Context, before string) error {
 	now, err := t.life(ctx)
 	if err == nil && now != before {
-		err = fmt.Errorf("the pod began anew: it writes %q, and wrote %q before", now, before)
+		err = fmt.Errorf("the pod has started again: it writes %q, and wrote %q before", now, before)
 	}
 	return err
 }

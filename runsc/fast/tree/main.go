@@ -17,7 +17,7 @@ import (
 const usage = `usage:
   tree SOURCE DIRECTORY            make DIRECTORY the gVisor module at SOURCE with the patches
   tree edit DIRECTORY              make DIRECTORY a git repository of gVisor with one commit a patch, to change them in
-  tree export DIRECTORY            write the patches and patches/UPSTREAM anew from that repository
+  tree export DIRECTORY            write the patches and patches/UPSTREAM from that repository
   tree rehearse DIRECTORY VERSION  try the patches with that version of gVisor in the git repository DIRECTORY`
 
 func main() {
