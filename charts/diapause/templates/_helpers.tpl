@@ -117,7 +117,7 @@ runAsUser: 0
 runAsGroup: 0
 seccompProfile: {type: RuntimeDefault}
 # The usual profiles keep a container from looking into processes that are not its own, and the init container
-# from restarting containerd. See docs/security.md.
+# from restarting containerd. See docs/security/README.md.
 appArmorProfile: {type: Unconfined}
 seLinuxOptions: {type: spc_t}
 {{- end }}
