@@ -179,8 +179,8 @@ func (r *reader) sleeps() {
 	}
 	r.bash("kubectl create namespace sandboxes")
 	r.apply(sleep, "apiVersion: diapause.dev/v1alpha1\nkind: SleepPolicy")
-	out := r.run(upgrade, "kubectl get pods -A -o custom-columns", "sleeppolicy NAME", "sleeppolicy idle -n sandboxes",
-		"pod NAME", "pod counter")
+	out := r.run(upgrade, "kubectl get pods -A -o custom-columns", "sleeppolicy -n NAMESPACE NAME",
+		"sleeppolicy -n sandboxes idle", "pod -n NAMESPACE NAME", "pod counter")
 	r.prints(out, "counter", "True", "sleeppolicy.diapause.dev/idle patched")
 	r.eventually("pod/counter", asleep, "False")
 	r.bash(annotate[1])
@@ -236,7 +236,7 @@ func (r *reader) uninstall(between func()) {
 	r.bash(strings.Join(lines[4:6], "\n"))
 	r.kept()
 	for _, name := range []string{"s", "stopped"} {
-		r.run(recovery, "kubectl patch podsnapshot NAME", "NAME", name)
+		r.run(recovery, "kubectl patch podsnapshot -n NAMESPACE", "NAMESPACE NAME", "default "+name)
 	}
 	r.bash(lines[6])
 }

@@ -24,7 +24,7 @@ func TestPages(t *testing.T) {
 	n.agent.Kill()
 	n.configure()
 	n.startAgent()
-	n.script(installNode, "diapause-agent &", "diapause-agent &\n", "")
+	n.mustCLI("doctor")
 
 	n.workload("counter", "-mem", "1")
 	n.script(readme, "diapause checkpoint --name night counter")
