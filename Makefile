@@ -72,7 +72,7 @@ flake: tools ## all tests N (3) times, each second time beside LOAD (2) busy loo
 	@$(SUITE) -flake $(N) -load $(LOAD)
 
 cover: tools ## all tests, and which share of the statements they and the programs of their beds reach
-	@$(SUITE) -cover -phase race,e2e,integration,beds,kube,plain,memory,plots,chart,dashboard,rare
+	@$(SUITE) -cover -phase race,e2e,integration,beds,kube,plain,memory,plots,chart,dashboard,workflows,rare
 
 chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
