@@ -52,7 +52,10 @@ func Render() ([]byte, error) {
 }
 
 // build makes the dashboard of all rows.
+//
+//lint:ignore SA1019 older versions of Grafana, and its sidecar's files, know no other schema than this.
 func build() (dashboard.Dashboard, error) {
+	//lint:ignore SA1019 as above
 	b := dashboard.NewDashboardBuilder("Diapause").Uid("diapause").Tags([]string{"diapause"}).Readonly().
 		Description("Checkpoints, restores and sleeping pods. docs/operations/monitoring.md says what each metric tells.").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).Time("now-6h", "now").Refresh("1m").
