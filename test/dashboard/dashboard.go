@@ -96,7 +96,7 @@ func (p panel) builder(id uint32) cog.Builder[dashboard.Panel] {
 		return p.stat(id)
 	}
 	b := timeseries.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).
-		Span(p.width).Height(high).Unit(p.unit).Min(0).FillOpacity(10).ShowPoints(common.VisibilityModeNever).
+		Span(p.width).Height(high).Unit(p.unit).Min(0).FillOpacity(10).ShowPoints(common.VisibilityModeAuto).
 		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).
 			Placement(common.LegendPlacementBottom)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).
