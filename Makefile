@@ -72,7 +72,7 @@ flake: tools ## all tests N (3) times, each second time beside LOAD (2) busy loo
 	@$(SUITE) -flake $(N) -load $(LOAD)
 
 cover: tools ## all tests, and which share of the statements they and the programs of their beds reach
-	@$(SUITE) -cover -phase race,e2e,integration,beds,kube,plain,memory,plots,chart,rare
+	@$(SUITE) -cover -phase race,e2e,integration,beds,kube,plain,memory,plots,chart,dashboard,workflows,rare
 
 chaos: tools ## kill daemons and sidecars KILLS (300) times while pods freeze, sleep by request and by policy, wake and end; SEED repeats a run
 	$(GO) test ./test/e2e -run '^TestChaos$$' -count=1 -v -timeout 4h -chaos.kills=$(KILLS) -chaos.seed=$(SEED)
@@ -142,8 +142,9 @@ bench-budget: tools ## 16 checkpoints of 1 GiB at once; the agent's memory must 
 bench-store: ## the snapshot store on a real heap, beside its bounds and other tools
 	$(GO) run ./bench/store
 
-generate: ## the Go of the local API from its .proto; deep copies and manifests/crds from the Kubernetes API's types; the chart
+generate: ## the Go of the local API from its .proto; deep copies and manifests/crds from the Kubernetes API's types; the dashboard; the chart
 	$(GO) generate ./api/...
+	cd test/dashboard && GOWORK=off $(GO) test . -run '^TestRendered$$' -count=1 -update
 	$(GO) run ./test/tools/chart
 	@test -f /usr/include/google/protobuf/timestamp.proto && command -v protoc >/dev/null || \
 		{ apt-get update -q && apt-get install -qy --no-install-recommends protobuf-compiler libprotobuf-dev; }

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,15 +33,17 @@ func (c *Client) Handlers(ctx context.Context) (map[string]Handler, error) {
 }
 
 func (c *Client) runtimes(ctx context.Context) (runtimes, error) {
-	r, err := c.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
-	if err != nil {
-		return runtimes{}, fmt.Errorf("runtime handlers of containerd: %w", native(err))
-	}
-	all, err := parseRuntimes(r.GetInfo()["config"])
+	info, err := c.Info(ctx)
 	if err != nil {
 		return runtimes{}, fmt.Errorf("runtime handlers of containerd: %w", err)
 	}
-	return all, nil
+	return parseRuntimes(info["config"])
+}
+
+// Info returns what containerd runs with, as JSON: "config" is its configuration, "cniconfig" that of its networks.
+func (c *Client) Info(ctx context.Context) (map[string]string, error) {
+	r, err := c.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
+	return r.GetInfo(), native(err)
 }
 
 // parseRuntimes reads the configuration that containerd reports.
@@ -49,10 +52,10 @@ func parseRuntimes(config string) (runtimes, error) {
 		Containerd runtimes `json:"containerd"`
 	}
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
-		return runtimes{}, fmt.Errorf("its configuration: %w", err)
+		return runtimes{}, fmt.Errorf("runtime handlers of containerd: its configuration: %w", err)
 	}
 	if c.Containerd.All == nil {
-		return runtimes{}, errors.New("its configuration names none")
+		return runtimes{}, errors.New("runtime handlers of containerd: its configuration names none")
 	}
 	return c.Containerd, nil
 }
@@ -66,12 +69,8 @@ func (c *Client) checkHandler(ctx context.Context, name string) error {
 	return all.check(name)
 }
 
-func (r runtimes) check(name string) error {
-	asked := name
-	if name == "" {
-		name = r.Default
-	}
-	if r.All[name].Type == RuntimeType {
+func (r runtimes) check(asked string) error {
+	if r.All[cmp.Or(asked, r.Default)].Type == RuntimeType {
 		return nil
 	}
 	return fmt.Errorf("runtime handler %.80q of the recorded pod: %w: this node's containerd has no such handler of "+

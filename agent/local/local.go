@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -52,6 +53,7 @@ type Config struct {
 type Runtime interface {
 	Version(ctx context.Context) (string, error)
 	IDs(ctx context.Context) (map[string]bool, error)
+	Info(ctx context.Context) (map[string]string, error)
 	Pods(ctx context.Context) ([]*cri.Pod, error)
 }
 
@@ -89,7 +91,7 @@ const StopTime = 20 * time.Second
 func Serve(ctx context.Context, l net.Listener, c Config) error {
 	defer context.AfterFunc(ctx, func() { c.Life.End(errkind.ErrStopping) })()
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 20))
-	localv1.RegisterAgentServer(s, &service{Config: c})
+	localv1.RegisterAgentServer(s, &service{Config: c, kernel: sync.OnceValues(kernelFacts)})
 	localv1.RegisterShimServer(s, &shimService{Config: c, decisions: newDecisions()})
 	stop := context.AfterFunc(ctx, func() {
 		kill := time.AfterFunc(StopTime, s.Stop)

@@ -215,6 +215,13 @@ func (r runtime) IDs(context.Context) (map[string]bool, error) {
 	return map[string]bool{"sandbox": true}, nil
 }
 
+func (r runtime) Info(context.Context) (map[string]string, error) {
+	if r.criAway {
+		return nil, context.DeadlineExceeded
+	}
+	return map[string]string{"config": `{"statsCollectPeriod": "1s"}`}, nil
+}
+
 func (r runtime) Pods(context.Context) ([]*cri.Pod, error) {
 	if r.criAway {
 		return nil, context.DeadlineExceeded

@@ -23,6 +23,7 @@ import (
 type service struct {
 	localv1.UnimplementedAgentServer
 	Config
+	kernel func() (string, error) // kernelFacts, read once
 }
 
 // Checkpoint implements localv1.AgentServer.

@@ -251,6 +251,7 @@ func TestStatus(t *testing.T) {
 	r := newRig(t, nil)
 	wants := map[string]bool{
 		"containerd": true, "runsc": true, "sidecar": false, "store": true, "replication": true, "spool": true,
+		"network": true, "kernel": true, "sleeping pods": true,
 	}
 	for _, away := range []bool{false, true} {
 		r.criAway = away

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -44,11 +45,14 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	}
 	detail, err := s.checkContainerd(ctx)
 	add("containerd", detail, err)
-	detail, err = checkKernel()
+	away := err
+	detail, err = s.kernel()
 	add("kernel", detail, err)
 	f, err := s.Facts(ctx)
 	add("runsc", f.RunscVersion+" on "+f.Platform, err)
-	add("sleeping pods", describeAsleep(len(s.Sleeps.All()), f.RunscVersion), nil)
+	set, err := s.settings(ctx, away)
+	add("sleeping pods", describeAsleep(len(s.Sleeps.All()), f.RunscVersion, set.statsPeriod), nil)
+	add("network", describeNetwork(set, err), nil)
 	detail, err = s.checkSidecar()
 	add("sidecar", detail, err)
 	for _, r := range s.Stores.All() {
@@ -79,14 +83,6 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	return out
 }
 
-// describeAsleep says how many pods an update to another version of gVisor would end.
-func describeAsleep(n int, version string) string {
-	if n == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%d: only gVisor %s can wake them; with another version they end at their next wake", n, version)
-}
-
 func (s *service) checkContainerd(ctx context.Context) (string, error) {
 	version, err := s.Runtime.Version(ctx)
 	if err != nil {
@@ -105,6 +101,18 @@ func (s *service) checkContainerd(ctx context.Context) (string, error) {
 		detail += "; " + doubt
 	}
 	return detail, nil
+}
+
+// settings returns the settings of containerd, unless that has just failed to answer.
+func (s *service) settings(ctx context.Context, away error) (settings, error) {
+	if away != nil {
+		return settings{}, errors.New("see the check of containerd")
+	}
+	info, err := s.Runtime.Info(ctx)
+	if err != nil {
+		return settings{}, fmt.Errorf("containerd does not show its configuration: %w", err)
+	}
+	return parseSettings(info["config"], info["cniconfig"])
 }
 
 func (s *service) checkSidecar() (string, error) {

@@ -12,7 +12,7 @@ import (
 
 // everything has the chart render all its objects but those that exclude others.
 var everything = merge(set("namespace.manage", true), restricted,
-	set("monitoring", vals{"alerts": true, "podMonitor": true, "proxyImage": "proxy:1"}))
+	set("monitoring", vals{"alerts": true, "dashboard": true, "podMonitor": true, "proxyImage": "proxy:1"}))
 
 // TestHostileOtherNamespace: in another namespace nothing is left of the default one. An admission policy that looks
 // at a ServiceAccount of another namespace binds nobody: every agent could then write what is another node's.

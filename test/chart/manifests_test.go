@@ -31,6 +31,10 @@ func TestSameAsManifests(t *testing.T) {
 			merge(set("namespace.manage", true), set("monitoring.alerts", true)),
 			kustomized(t, "components/alerts"), nil, nil,
 		},
+		"dashboard": {
+			merge(set("namespace.manage", true), set("monitoring.dashboard", true)),
+			kustomized(t, "components/dashboard"), nil, nil,
+		},
 		"apparmor": {
 			merge(set("namespace.manage", true), set("controller.appArmor", true)),
 			kustomized(t, "components/apparmor"), nil, nil,

@@ -201,6 +201,10 @@ var effects = map[string]shown{
 		value: true,
 		want:  []string{"kind: PrometheusRule\n", "alert: DiapauseStoreRefuses\n"},
 	},
+	"monitoring.dashboard": {
+		value: true,
+		want:  []string{"grafana_dashboard: \"1\"\n", `"legendFormat": "{{reason}}"`},
+	},
 	"monitoring.podMonitor": {
 		value: true, with: set("monitoring.proxyImage", "proxy:1"),
 		want: []string{"kind: PodMonitor\n", "image: proxy:1\n", "- port: 9465\n"},
@@ -285,7 +289,7 @@ func reaches(t *testing.T, path string, before, after objects) {
 		want := slices.ContainsFunc(strings.Fields(prefixes), func(p string) bool { return strings.HasPrefix(path, p) })
 		switch {
 		case strings.HasSuffix(path, ".serviceAccountAnnotations"),
-			path == "controller.disruptionBudget", path == "monitoring.alerts":
+			path == "controller.disruptionBudget", path == "monitoring.alerts", path == "monitoring.dashboard":
 			want = false
 		case path == "store.credentials.controllerSecret":
 			want = strings.Contains(id, "controller")

@@ -63,8 +63,11 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("packs that nothing names: %v", left)
 		}
 	}
-	if out := n.mustCLI("doctor"); !strings.Contains(out, "containerd v2.") {
-		t.Errorf("doctor does not name the version of containerd: %s", out)
+	out = n.mustCLI("doctor")
+	for _, want := range []string{"containerd v2.", "bridge: pods have veth pairs", "kernel"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("doctor does not say %q: %s", want, out)
+		}
 	}
 }
 

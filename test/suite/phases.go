@@ -109,6 +109,12 @@ var phases = []phase{
 		name: "chart", dir: "test/chart", pick: all, format: eachPackage, timeout: 20 * time.Minute,
 	},
 	{
+		name: "dashboard", dir: "test/dashboard", pick: all, format: eachPackage, timeout: 20 * time.Minute,
+	},
+	{
+		name: "workflows", dir: "test/workflows", pick: all, format: eachPackage, timeout: 20 * time.Minute,
+	},
+	{
 		name: "unit", pick: not(needsBed, named(long...)), format: eachPackage, timeout: 10 * time.Minute,
 		flags: []string{"-short"}, asked: true,
 	},
@@ -157,7 +163,7 @@ var phases = []phase{
 var lanes = [][]string{
 	{"race", "e2e", "integration-sleep"},
 	{"integration-rest", "beds"},
-	{"kube", "plain", "memory", "plots", "chart"},
+	{"kube", "plain", "memory", "plots", "chart", "dashboard", "workflows"},
 }
 
 func all(pkg) bool { return true }

@@ -22,6 +22,8 @@ type source struct {
 	// condition is the action of a template with which the file is rendered; empty: always.
 	condition string
 	edits     []edit
+	// wrap makes an object of what is none; nil: it is one.
+	wrap func(text string) string
 }
 
 // edit replaces a text that a file has so many times.
@@ -58,6 +60,10 @@ var sources = []source{
 		path: "components/alerts/alerts.yaml", template: "alerts.yaml", condition: "if .Values.monitoring.alerts",
 	},
 	{
+		path: "components/dashboard/dashboard.json", template: "dashboard.yaml",
+		condition: "if .Values.monitoring.dashboard", wrap: dashboard,
+	},
+	{
 		path: "components/podmonitor/podmonitor.yaml", template: "podmonitor.yaml",
 		condition: "if .Values.monitoring.podMonitor",
 	},
@@ -65,6 +71,18 @@ var sources = []source{
 		path: "components/podmonitor/rbac.yaml", template: "podmonitor-rbac.yaml",
 		condition: "if .Values.monitoring.podMonitor",
 	},
+}
+
+// dashboard returns the ConfigMap of the dashboard, as kustomize makes it. Names of series in the dashboard look like
+// actions of the template, and are kept.
+func dashboard(text string) string {
+	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: diapause-dashboard\n" +
+		"  namespace: " + namespace + "\n  labels: {grafana_dashboard: \"1\"}\ndata:\n  diapause.json: |\n"
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("    " + strings.ReplaceAll(line, "{{", `{{ "{{" }}`))
+	}
+	return head + b.String()
 }
 
 // templates adds the generated templates to files.
@@ -99,7 +117,9 @@ func templates(root string, files map[string][]byte) error {
 
 // render makes a template of a manifest.
 func (s source) render(from, text string) (string, error) {
-	if strings.Contains(text, "{{") {
+	if s.wrap != nil {
+		text = s.wrap(text)
+	} else if strings.Contains(text, "{{") {
 		return "", fmt.Errorf("{{ would be an action of the template: write it otherwise")
 	}
 	for _, e := range s.edits {

@@ -20,7 +20,7 @@ func (t *tool) doctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
 		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any fails, the " +
-			"exit code is 1.",
+			"exit code is 1. An attention is no failure: it says what the node cannot do, or does at a high cost.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			h := t.examine(ctx)
