@@ -148,7 +148,7 @@ var phases = []phase{
 	{
 		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
 		flags: []string{"-run=^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|" +
-			"CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet)$"},
+			"CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet|LeftBehind|RunningSession)$"},
 		env: []string{"DIAPAUSE_RUNSC=runsc-fast"}, asked: true,
 	},
 	{

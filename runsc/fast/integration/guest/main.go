@@ -3,7 +3,11 @@
 //
 // Without --ask it sets everything up and then serves the socket --socket: who sends "check" is answered "ok", or what
 // is not as it should be. Who sends "wait" is answered "ok". With --ask it sends one of these to such a guest, and
-// fails if that does not answer "ok".
+// fails if that does not answer "ok". With --ask=gone it waits until nobody serves the socket any more. Who sends "lost"
+// is answered "ok" if the guest's standard output is lost.
+//
+// With --leave it starts another guest that serves that socket, and has its standard output. Then it ends, unless it
+// has a socket to serve.
 package main
 
 import (
@@ -21,21 +25,32 @@ func main() {
 	var (
 		s      state
 		socket = flag.String("socket", "", "path of the socket that is served, or asked")
-		ask    = flag.String("ask", "", "what to ask the guest that serves the socket: check or wait")
+		ask    = flag.String("ask", "", "what to ask the guest that serves the socket: check, wait, lost or gone")
+		leave  = flag.String("leave", "", "path of the socket that a guest serves which is left behind")
 	)
 	flag.StringVar(&s.dir, "dir", "", "directory for files")
 	flag.IntVar(&s.files, "files", 0, "number of files")
 	flag.IntVar(&s.waiting, "waiting", 0, "number of connections that go to TIME_WAIT")
 	flag.IntVar(&s.threads, "threads", 0, "number of threads")
 	flag.Parse()
-	run := s.serve
-	if *ask != "" {
-		run = func(socket string) error { return inquire(socket, *ask) }
-	}
-	if err := run(*socket); err != nil {
+	if err := s.run(*socket, *ask, *leave); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func (s *state) run(socket, ask, leave string) error {
+	switch {
+	case ask == "gone":
+		return gone(socket)
+	case ask != "":
+		return inquire(socket, ask)
+	case leave != "":
+		if err := leaveBehind(leave); err != nil || socket == "" {
+			return err
+		}
+	}
+	return s.serve(socket)
 }
 
 // state is what the guest has set up.
@@ -78,8 +93,11 @@ func (s *state) serve(socket string) error {
 			return err
 		}
 		answer := "ok"
-		if question == "check\n" {
+		switch question {
+		case "check\n":
 			answer = s.report()
+		case "lost\n":
+			answer = withoutOutput()
 		}
 		if _, err := io.WriteString(c, answer); err != nil {
 			return err
