@@ -184,7 +184,7 @@ func (r *reader) sleeps() {
 	r.prints(out, "counter", "True", "sleeppolicy.diapause.dev/idle patched")
 	r.eventually("pod/counter", asleep, "False")
 	r.bash(annotate[1])
-	r.eventually("pod/counter", status, `{"wake":"morning-8","state":"Awake"}`)
+	r.eventually("pod/counter", status, `{"sleep":"evening-7","wake":"morning-8","state":"Awake"}`)
 	r.bash("kubectl delete namespace sandboxes --wait=false")
 }
 
