@@ -218,8 +218,8 @@ func (r *reader) fingerprint() string {
 	return strings.TrimRight(strings.TrimSpace(r.run(encryption, "openssl pkey -pubin")), "=")
 }
 
-// uninstall takes Diapause away, and leaves the snapshots. It waits for the pod web, which still runs; between is called
-// while it waits. Then the definitions go, too.
+// uninstall takes Diapause away, and leaves the snapshots. It waits for the pod web, which runs, and calls between
+// meanwhile. Then the definitions go, too.
 func (r *reader) uninstall(between func()) {
 	remove, err := filepath.Abs("uninstall")
 	must(r.T, err)

@@ -66,7 +66,7 @@ var steps = []step{
 
 // several are blocks whose first line stands more than once on their page.
 var several = []step{
-	{page: "docs/operations/adopt.md", begins: "diapause-agent adopt", why: "TestAdopt has these flags, and its own bucket"},
+	{page: "docs/operations/adopt.md", begins: "diapause-agent adopt", why: "TestAdopt has its own bucket"},
 	{page: "docs/tasks/encryption-signing.md", begins: "patches:", by: "test/e2e.TestRotateKeys"},
 }
 

@@ -37,7 +37,8 @@ func TestPages(t *testing.T) {
 // configure has containerd run pods as a page says, with the programs of the bed in place of those in /usr/local/bin.
 func (n *node) configure() {
 	n.Helper()
-	const file, first = "/etc/containerd/config.toml", "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause]"
+	const file = "/etc/containerd/config.toml"
+	const first = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.diapause]"
 	config, err := os.ReadFile(file)
 	if err != nil {
 		n.Fatal(err)

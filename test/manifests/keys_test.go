@@ -16,8 +16,9 @@ import (
 // TestKeysPatch: the patch of docs/tasks/encryption-signing.md gives the keys to the agent and to the controller, which
 // is not root.
 func TestKeysPatch(t *testing.T) {
-	patch, err := pages.Find("../..", "docs/tasks/encryption-signing.md", "patches:\n- target: {kind: DaemonSet, "+
-		"name: diapause-agent}\n  patch: |-\n    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: keys")
+	patch, err := pages.Find("../..", "docs/tasks/encryption-signing.md", "patches:\n"+
+		"- target: {kind: DaemonSet, name: diapause-agent}\n  patch: |-\n"+
+		"    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: keys")
 	must(t, err)
 	dir := t.TempDir()
 	must(t, os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(base)))

@@ -3,8 +3,8 @@
 //
 // Without --ask it sets everything up and then serves the socket --socket: who sends "check" is answered "ok", or what
 // is not as it should be. Who sends "wait" is answered "ok". With --ask it sends one of these to such a guest, and
-// fails if that does not answer "ok". With --ask=gone it waits until nobody serves the socket any more. Who sends "lost"
-// is answered "ok" if the guest's standard output is lost.
+// fails if that does not answer "ok". With --ask=gone it waits until nobody serves the socket. Who sends "lost" is
+// answered "ok" if the guest's standard output is lost.
 //
 // With --leave it starts another guest that serves that socket, and has its standard output. Then it ends, unless it
 // has a socket to serve.
