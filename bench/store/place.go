@@ -37,12 +37,18 @@ func openPlace(ctx context.Context, path string, wire limit.Options, o storage.O
 	if err != nil {
 		return nil, err
 	}
-	p := &place{calls: &counter{Backend: d}, path: path}
+	var b storage.Backend = d
 	if wire != local {
-		p.calls.Backend = limit.New(d, wire)
+		b = limit.New(d, wire)
 	}
+	return newStore(ctx, b, path, o)
+}
+
+// newStore opens a store on a backend, which it closes if it fails. The path is removed with the place.
+func newStore(ctx context.Context, b storage.Backend, path string, o storage.Options) (p *place, err error) {
+	p = &place{calls: &counter{Backend: b}, path: path}
 	if p.Store, err = storage.Open(ctx, p.calls, o); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, errors.Join(err, b.Close())
 	}
 	return p, nil
 }

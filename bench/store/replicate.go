@@ -35,11 +35,7 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 	}
 	defer func() { err = errors.Join(err, p.remove()) }()
 	settle()
-	p.calls.reset()
-	began := time.Now()
-	m, err := p.save(ctx, "one", nil, im)
-	s.took = time.Since(began)
-	s.requests = p.calls.requests.Load()
+	m, s, err := p.write(ctx, im)
 	if err != nil {
 		return s, err
 	}
@@ -52,6 +48,15 @@ func (b *bench) store(ctx context.Context, im *image, wire limit.Options, o stor
 		err = errors.Join(err, fast.calls.Close())
 	}
 	return s, err
+}
+
+// write makes the snapshot "one" of an image.
+func (p *place) write(ctx context.Context, im *image) (m *storage.Manifest, s stored, err error) {
+	p.calls.reset()
+	began := time.Now()
+	m, err = p.save(ctx, "one", nil, im)
+	s.took, s.requests = time.Since(began), p.calls.requests.Load()
+	return m, s, err
 }
 
 // memoryOf returns the most memory that writing an image takes.

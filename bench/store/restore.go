@@ -24,6 +24,11 @@ func restore(ctx context.Context, at *place, wire limit.Options, name string, in
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.calls.Close()) }()
+	return p.restore(ctx, name, into)
+}
+
+// restore reads all of a snapshot.
+func (p *place) restore(ctx context.Context, name string, into []byte) (r restored, err error) {
 	p.calls.reset()
 	began := time.Now()
 	m, err := p.Manifest(ctx, storage.Key{Namespace: namespace, Name: name})

@@ -40,6 +40,7 @@ var scenarios = []struct {
 	{"replicate/wire100", (*bench).replicateWire},
 	{"restore/heap", (*bench).restoreHeap},
 	{"restore/wire100-rtt20", (*bench).restoreWire},
+	{"servers", (*bench).servers},
 	{"dedup", (*bench).dedup},
 	{"fragmentation/200", (*bench).fragmentation},
 	{"cache/8way", (*bench).sharedCache},

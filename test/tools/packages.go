@@ -34,7 +34,7 @@ var needs = []need{
 
 // extraNeeds are the packages that an extra needs besides.
 var extraNeeds = map[Extra][]need{
-	Kubernetes: {{"iptables", inPath("iptables")}},
+	Kubernetes: {{"iptables", inPath("iptables")}, {"openssl", inPath("openssl")}},
 	VM: {
 		{"qemu-system-x86", inPath("qemu-system-x86_64")},
 		{"cpio", inPath("cpio")},
