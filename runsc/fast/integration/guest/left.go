@@ -22,7 +22,7 @@ func leaveBehind(socket string) error {
 	return inquire(socket, "wait")
 }
 
-// gone waits until nobody serves a socket any more. A socket that nobody has made is an error.
+// gone waits until no process serves a socket. A socket that was never made is an error.
 func gone(socket string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("unix", socket)
