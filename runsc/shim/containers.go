@@ -403,9 +403,12 @@ func (c *containers) stateFor(ctx context.Context, q inquiry, id string) (*task.
 // Runsc refuses to delete a container while its killed sandbox still exits. If the container was paused when its
 // sandbox ended, runsc refuses for good. So Delete removes a container that has ended by force, and repeatedly.
 // Containerd would try again too, but only after seconds.
+//
+// GVisor's shim deletes a process only when nobody holds its output (pkg/shim/v1/proc, execProcess), and answers no Pids
+// until then. A server that it has left behind may hold it for good. Then the error is of kind errHung.
 func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if r.ExecID != "" {
-		return c.TaskServiceExt.Delete(ctx, r)
+		return passOn(ctx, &c.unanswered, forOutput, r.ID, c.TaskServiceExt.Delete, r)
 	}
 	c.giveUp(r.ID, c.loading)
 	c.giveUp(r.ID, c.telling)

@@ -43,6 +43,8 @@ var (
 	forPids = inquiry{"processes", 4 * time.Second, 4 * time.Second, true}
 	// A container's grace period begins once the signal counts as sent.
 	forSignal = inquiry{"signal", 5 * time.Second, 2 * time.Minute, false}
+	// Runc's shim waits as long for the output of a process that has ended (cmd/containerd-shim-runc-v2/process, exec).
+	forOutput = inquiry{"output", 2 * time.Second, 2 * time.Second, false}
 	// A kubelet waits for two minutes. While a checkpoint is made, a sandbox may not answer for some seconds.
 	forKill = inquiry{"kill", 20 * time.Second, 20 * time.Second, false}
 )

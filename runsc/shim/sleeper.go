@@ -273,14 +273,15 @@ func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 		}
 	}
 	resp, err := z.TaskServiceExt.Delete(ctx, r)
-	if err != nil {
+	switch {
+	case r.ExecID != "" && errors.Is(err, errHung): // it has ended, and its session is over
+	case err != nil:
 		return nil, err
-	}
-	if r.ExecID == "" {
+	case r.ExecID == "":
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	}
 	z.forget(r)
-	return resp, nil
+	return resp, err
 }
 
 // forget forgets what was deleted or has ended, and ends its sessions.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -74,6 +72,9 @@ func (z *sleeper) ready(ctx context.Context, x *resident) error {
 		return fmt.Errorf("%w: container %s is %s", sleep.ErrUnfit, x.id, strings.ToLower(state.Status.String()))
 	}
 	pids, err := z.TaskServiceExt.Pids(ctx, &task.PidsRequest{ID: x.id})
+	if errors.Is(err, errHung) { // perhaps a process that was added to it is being deleted: see containers.Delete
+		pids, err = z.pidsUnanswered(x.id)
+	}
 	if err != nil || len(pids.GetProcesses()) == 0 {
 		return fmt.Errorf("%w: container %s has no process: %w", sleep.ErrUnfit, x.id, err)
 	}
@@ -245,13 +246,9 @@ func (z *sleeper) attend(ctx context.Context, x *resident) error {
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(x.bundle, "init.pid"))
+	pid, err := bundle{x.id, x.bundle}.process()
 	if err != nil {
-		return fmt.Errorf("process of container %s: %w", x.id, err)
-	}
-	pid, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 32)
-	if err != nil {
-		return fmt.Errorf("process of container %s: %w", x.id, err)
+		return err
 	}
 	z.mu.Lock()
 	x.woken = true

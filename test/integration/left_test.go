@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,10 +10,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
 	"diapause.dev/test/tools"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // secondBuild reports whether the bed's runsc is the second build.
@@ -69,6 +73,22 @@ func TestLeftBehind(t *testing.T) {
 	n.checkWhole(branch, boot, 16)
 	n.checkpoint("branch", "--name=two")
 	n.checkWhole(n.restore("two", "--name=again")[0], boot, 16)
+}
+
+// TestOutputHeld has a program hold the output of the session of exec that it was started by. Once the client has given
+// up, the pod sleeps and wakes.
+func TestOutputHeld(t *testing.T) {
+	n := start(t)
+	p := n.workload("origin", "serve", "--mib", "8")
+	before := n.serving(p)
+	ctx, cancel := context.WithTimeout(n.ctx, time.Second)
+	defer cancel()
+	out, code, err := n.bed.Exec(ctx, p.Container("app"), "/bin/sh", "-c", "sleep 1000000 &")
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Fatalf("exec has ended: %q, %d, %v", out, code, err)
+	}
+	n.asleep(p)
+	n.checkWhole(p, before.Boot, 8)
 }
 
 // TestRunningSession checkpoints a pod while somebody sits at a shell in it. The restored pod has neither the shell nor
