@@ -33,7 +33,7 @@ import (
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
-	runscsleep "diapause.dev/runsc/sleep"
+	"diapause.dev/runsc/use"
 )
 
 // Agent is the daemon of one node. It creates the parts that do the work, and runs them.
@@ -95,9 +95,6 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.journal, err = journal.Open(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
 		return err
 	}
-	if err := runscsleep.MoveReminders(filepath.Join(a.cfg.StateDir, "asleep"), a.cfg.Reminders); err != nil {
-		a.log.Warn("pods that sleep may start cold after a reboot", "error", err)
-	}
 	a.stores, err = snapshots.Open(ctx, snapshots.Options{
 		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,
 		SigningKey: a.cfg.SigningKey, TrustedKeys: a.cfg.TrustedKeys,
@@ -139,6 +136,10 @@ func (a *Agent) assemble() {
 		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
 		Stores: a.stores, Catalog: a.catalog,
 		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
+		Sessions: func(sandbox string) bool {
+			last, err := use.Session(a.usedDir(), sandbox)
+			return err == nil && !last.IsZero()
+		},
 		Changed: a.changed, Sleeps: sleepers{a}, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
@@ -181,7 +182,7 @@ func (a *Agent) replication() *budget.Replication {
 }
 
 // usedDir returns the directory of the files that shims touch while somebody uses a pod. They know the socket alone.
-func (a *Agent) usedDir() string { return filepath.Join(filepath.Dir(a.cfg.Socket), "used") }
+func (a *Agent) usedDir() string { return use.Dir(a.cfg.Socket) }
 
 // lockDirs creates the agent's directories, and keeps other agents from the state directory.
 func (a *Agent) lockDirs() (err error) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"diapause.dev/agent/idle"
+	"diapause.dev/runsc/use"
 )
 
 const (
@@ -47,7 +47,7 @@ func (a *Agent) forgetLineage(ctx context.Context) error {
 func (a *Agent) cleanUsed(ctx context.Context) {
 	here, err := a.cri.IDs(ctx)
 	if err == nil {
-		err = idle.Clean(a.usedDir(), here)
+		err = use.Clean(a.usedDir(), here)
 	}
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("files about the use of pods are not removed; it is retried later", "error", err)

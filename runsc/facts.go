@@ -3,6 +3,7 @@ package runsc
 import (
 	"context"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -63,7 +64,15 @@ func (c Config) Facts(ctx context.Context, path string) (snapshot.Facts, error) 
 		Platform:     c.flag("platform", "systrap"),
 		Network:      c.flag("network", "sandbox"),
 		PageSize:     int64(os.Getpagesize()),
+		Repaired:     repaired(path),
 	}, nil
+}
+
+// repaired reports whether the runsc at path was built from a changed copy of gVisor's module. One that does not say
+// from what it was built, as the releases of gVisor, was not.
+func repaired(path string) bool {
+	info, err := buildinfo.ReadFile(path)
+	return err == nil && info.Main.Replace != nil
 }
 
 // Path returns the path of the configured runsc binary, with symbolic links resolved.

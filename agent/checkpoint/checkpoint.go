@@ -24,6 +24,7 @@ import (
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
+	"diapause.dev/runsc/traffic"
 	"diapause.dev/storage"
 )
 
@@ -53,6 +54,8 @@ type Config struct {
 	Replicator    *snapshots.Replicator
 	Lineage       *snapshots.Lineage
 	Facts         func(ctx context.Context, sandboxPID int) (snapshot.Facts, error) // of a running sandbox
+	// Sessions reports whether a session of exec or of a forwarded port has ever begun in a sandbox.
+	Sessions func(sandbox string) bool
 	// Load waits until a sandbox that is being restored has all its memory.
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
 	Changed func(*journal.Record) // called with each step of a request, in order
@@ -161,6 +164,8 @@ type Options struct {
 	Handover Handover
 	// WakeToEnd has a pod that falls asleep be woken when it is told to end, so that its shutdown runs.
 	WakeToEnd bool
+	// Ignored does not keep a pod from falling asleep, and does not wake it.
+	Ignored []traffic.Ignored
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far. A warning says what a restore
@@ -459,6 +464,18 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 	return c.saveRunning(life)
 }
 
+// leftBehind is the warning for a pod in which a session by exec may have left a process running.
+const leftBehind = "a restore ends what kubectl exec has left running in the pod: the sandbox runs with gVisor's own " +
+	"build of runsc"
+
+// joinWarnings returns two warnings as one. Either may be empty.
+func joinWarnings(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
 // prepare does everything that can be done before the pause.
 func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	facts, err := c.cs.Facts(ctx, c.pod.SandboxPID)
@@ -474,6 +491,9 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	}
 	if c.rec.Warning, err = c.description.NetAdmin.Check(c.ref(), rec, c.o.Scope, c.o.Handover != nil); err != nil {
 		return err
+	}
+	if !facts.Repaired && c.o.Handover == nil && c.o.Scope == snapshot.WholePod && c.cs.Sessions(c.pod.ID) {
+		c.rec.Warning = joinWarnings(c.rec.Warning, leftBehind)
 	}
 	c.meta = snapshot.Meta{
 		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Purpose: c.rec.Purpose, Inheritable: c.rec.Inheritable,

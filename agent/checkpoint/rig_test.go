@@ -94,7 +94,8 @@ func (r *rig) next() {
 		VolumeLimit: 1 << 20, CaptureTime: time.Minute, WorkloadSaves: true, Node: "node", Runtime: r.runtime,
 		Journal: j, Unsettled: unsettled, Sandboxes: sandboxes, Stores: stores, Catalog: catalog,
 		Replicator: snapshots.NewReplicator(catalog, unsettled, sandboxes, bell), Lineage: snapshots.NewLineage(),
-		Facts: func(context.Context, int) (snapshot.Facts, error) { return snapshot.Facts{}, nil },
+		Facts:    func(context.Context, int) (snapshot.Facts, error) { return snapshot.Facts{}, nil },
+		Sessions: func(string) bool { return false },
 		Load: func(context.Context, string, func(int64, int64)) (bool, error) {
 			return false, nil
 		},

@@ -64,7 +64,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.watch.lap("spool")
 	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
 	c.rec.Stored = max(c.room.newStored.Load(), 1)
-	c.rec.Warning = c.outside.Warning(c.meta.Volumes, c.rec.Warning)
+	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(c.meta.Volumes))
 	c.noteOrOwe(journal.StageSpooled)
 	return nil
 }

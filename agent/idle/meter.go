@@ -6,35 +6,38 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/cgroup"
+	"diapause.dev/runsc/sleep"
+	"diapause.dev/runsc/traffic"
+	"diapause.dev/runsc/use"
 )
 
 // ErrNever is the kind of error for a pod that cannot sleep, and never will.
 var ErrNever = errors.New("the pod cannot sleep")
 
-// Kernel is the Meter of a node. Its counters are files of the kernel; no process is asked.
+// Kernel is the Meter of a node. Its counters are files of the kernel. Of a pod of which
+// something is ignored, its shim counts the packets.
 type Kernel struct {
 	Runtime Runtime
 	Busy    func(sandbox string) bool // reports whether a sandbox is being loaded or saved
-	Used    string                    // the directory of the files that shims touch while somebody uses a sandbox
+	Used    string                    // the directory of package use
 }
 
-// Runtime finds pods. *cri.Client implements it.
+// Runtime finds pods, and gives orders to their shims. *cri.Client implements it.
 type Runtime interface {
 	Find(ctx context.Context, target string) (*cri.Pod, error)
+	OrderSleep(ctx context.Context, podID string, o sleep.Order) error
 }
 
 var errNoSandbox = errors.New("its sandbox does not run")
 
 // Open implements Meter.
-func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
+func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef, ignored []traffic.Ignored) (Gauge, error) {
 	pod, err := k.Runtime.Find(ctx, ref.UID)
 	if err != nil {
 		return nil, err
@@ -53,19 +56,30 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef) (Gauge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &gauge{
-		pid: pod.SandboxPID, network: network, cpu: cpu,
-		used: filepath.Join(k.Used, pod.ID), busy: func() bool { return k.Busy(pod.ID) },
-	}, nil
+	g := &gauge{
+		pid: pod.SandboxPID, cpu: cpu, used: k.Used, sandbox: pod.ID,
+		received: func() (uint64, error) { return use.Received(network) },
+		busy:     func() bool { return k.Busy(pod.ID) },
+	}
+	if len(ignored) == 0 {
+		return g, nil
+	}
+	// To tell packets from one another takes rights that shims have, and the agent has not.
+	if err := k.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Count, Ignored: ignored}); err != nil {
+		return nil, err
+	}
+	g.received = func() (uint64, error) { return use.Packets(k.Used, pod.ID) }
+	return g, nil
 }
 
 // gauge reads the counters of one sandbox.
 type gauge struct {
-	pid     int    // of the sentry
-	network string // the directory of the kernel about its network namespace
-	cpu     *cgroup.CPU
-	used    string // the file that shims touch
-	busy    func() bool
+	pid      int // of the sentry
+	cpu      *cgroup.CPU
+	used     string // the directory of the files of shims
+	sandbox  string
+	received func() (packets uint64, err error)
+	busy     func() bool
 }
 
 // Busy implements Gauge.
@@ -79,12 +93,10 @@ func (g *gauge) Read() (u Usage, err error) {
 	if u.CPU, err = g.cpu.Used(); err != nil {
 		return u, err
 	}
-	if info, err := os.Stat(g.used); err == nil {
-		u.Session = info.ModTime()
-	} else if !errors.Is(err, os.ErrNotExist) {
+	if u.Session, err = use.Session(g.used, g.sandbox); err != nil {
 		return u, err
 	}
-	u.Received, err = received(g.network)
+	u.Received, err = g.received()
 	return u, err
 }
 
@@ -103,88 +115,4 @@ func checkInterface(dir string) error {
 		}
 	}
 	return errNoInterface
-}
-
-// received returns how many IP packets have come for a network namespace, from the files snmp and snmp6 in the
-// directory of the kernel about it (proc_pid_net(5)). The questions of neighbors for addresses do not count: ARP is not
-// IP, and over IPv6 they are multicasts, none of which counts. The kernel counts packets for its own network stack,
-// though gVisor has taken the addresses.
-func received(dir string) (packets uint64, err error) {
-	text, err := os.ReadFile(filepath.Join(dir, "snmp"))
-	if err != nil {
-		return 0, err
-	}
-	if packets, err = receivedIPv4(string(text)); err != nil {
-		return 0, err
-	}
-	text, err = os.ReadFile(filepath.Join(dir, "snmp6"))
-	if errors.Is(err, os.ErrNotExist) { // the kernel has no IPv6
-		return packets, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	six, err := receivedIPv6(string(text))
-	return packets + six, err
-}
-
-// receivedIPv4 returns the counter InReceives. A line names the counters, and the next one has them.
-func receivedIPv4(snmp string) (uint64, error) {
-	var names []string
-	for line := range strings.Lines(snmp) {
-		f := strings.Fields(line)
-		if len(f) == 0 || f[0] != "Ip:" {
-			continue
-		}
-		if names == nil {
-			names = f
-			continue
-		}
-		if i := slices.Index(names, "InReceives"); i > 0 && i < len(f) {
-			return counter("InReceives", f[i])
-		}
-	}
-	return 0, errors.New("the kernel counts no packets of IP")
-}
-
-// receivedIPv6 returns how many packets came that were no multicasts. There is a line for each counter.
-func receivedIPv6(snmp6 string) (uint64, error) {
-	var all, multicasts uint64
-	for line := range strings.Lines(snmp6) {
-		f := strings.Fields(line)
-		if len(f) != 2 {
-			continue
-		}
-		var err error
-		switch f[0] {
-		case "Ip6InReceives":
-			all, err = counter(f[0], f[1])
-		case "Ip6InMcastPkts":
-			multicasts, err = counter(f[0], f[1])
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return all - min(all, multicasts), nil // they are not read at the same instant
-}
-
-func counter(name, text string) (uint64, error) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("counter %s: %w", name, err)
-	}
-	return n, nil
-}
-
-// Clean removes the files about sandboxes that containerd no longer knows from the directory of a Kernel. Here are the
-// ids of those that it knows.
-func Clean(used string, here map[string]bool) error {
-	files, err := os.ReadDir(used)
-	for _, f := range files {
-		if !here[f.Name()] {
-			err = errors.Join(err, os.Remove(filepath.Join(used, f.Name())))
-		}
-	}
-	return err
 }

@@ -1,6 +1,10 @@
 package idle
 
-import "time"
+import (
+	"time"
+
+	"diapause.dev/runsc/traffic"
+)
 
 // Rule says when a pod is idle.
 type Rule struct {
@@ -11,6 +15,7 @@ type Rule struct {
 	// once.
 	Packets float64
 	Probes  []Probe
+	Ignored []traffic.Ignored // is not counted
 }
 
 // Probe is what one probe of the kubelet sends.

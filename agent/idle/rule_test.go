@@ -99,28 +99,3 @@ func TestNewCounters(t *testing.T) {
 		}
 	})
 }
-
-// TestReceived reads the kernel's text of counters.
-func TestReceived(t *testing.T) {
-	const ip = "Ip: Forwarding DefaultTTL InReceives InHdrErrors\n"
-	for name, tc := range map[string]struct {
-		read func(string) (uint64, error)
-		text string
-		want uint64
-		bad  bool
-	}{
-		"IPv4":            {receivedIPv4, "Icmp: InMsgs\nIcmp: 9\n" + ip + "Ip: 2 64 12 0\n", 12, false},
-		"no counters":     {receivedIPv4, ip, 0, true},
-		"fewer counters":  {receivedIPv4, ip + "Ip: 2 64\n", 0, true},
-		"another counter": {receivedIPv4, "Ip: Forwarding\nIp: 2\n", 0, true},
-		"a word":          {receivedIPv4, ip + "Ip: 2 64 many 0\n", 0, true},
-		"IPv6":            {receivedIPv6, "Ip6InReceives \t 12\nIp6InMcastPkts \t 5\nIcmp6InMsgs 9\n", 7, false},
-		"only multicasts": {receivedIPv6, "Ip6InReceives 12\nIp6InMcastPkts 13\n", 0, false},
-		"a word, IPv6":    {receivedIPv6, "Ip6InReceives many\n", 0, true},
-		"nothing":         {receivedIPv6, "", 0, false},
-	} {
-		if got, err := tc.read(tc.text); got != tc.want || (err != nil) != tc.bad {
-			t.Errorf("%s: %d, %v", name, got, err)
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/traffic"
 )
 
 // Config is what a Watcher works with.
@@ -30,8 +31,9 @@ type Verdict struct {
 
 // Meter finds what the kernel counts for a pod.
 type Meter interface {
-	// Open returns the gauge of a pod that runs, which holds for as long as its sandbox lives.
-	Open(ctx context.Context, pod snapshot.PodRef) (Gauge, error)
+	// Open returns the gauge of a pod that runs, which holds for as long as its sandbox lives. What is ignored does not
+	// count.
+	Open(ctx context.Context, pod snapshot.PodRef, ignored []traffic.Ignored) (Gauge, error)
 }
 
 // Gauge reads the counters of one pod.
@@ -178,7 +180,7 @@ type sight struct {
 // see reads the counters of a pod.
 func (w *Watcher) see(ctx context.Context, p *watched, now time.Time) (s sight) {
 	s.rule = w.begin(p)
-	if p.gauge == nil && !w.open(ctx, p, now) {
+	if p.gauge == nil && !w.open(ctx, p, now, s.rule) {
 		return s
 	}
 	u, err := p.gauge.Read()
@@ -205,13 +207,13 @@ func (w *Watcher) begin(p *watched) Rule {
 
 // open opens the gauge of a pod, if it is time for that. If the pod's shim is slow, the search goes on in the
 // background, and a later call takes what it has found.
-func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
+func (w *Watcher) open(ctx context.Context, p *watched, now time.Time, r Rule) bool {
 	wait := time.Millisecond // not 0: what was found is taken
 	if p.search == nil {
 		if now.Before(p.openAt) {
 			return false
 		}
-		p.search, wait = w.searchFor(ctx, p.pod), openSoon
+		p.search, wait = w.searchFor(ctx, p.pod, r.Ignored), openSoon
 	}
 	var f found
 	select {
@@ -234,12 +236,12 @@ func (w *Watcher) open(ctx context.Context, p *watched, now time.Time) bool {
 }
 
 // searchFor searches for the gauge of a pod in the background.
-func (w *Watcher) searchFor(ctx context.Context, pod snapshot.PodRef) <-chan found {
+func (w *Watcher) searchFor(ctx context.Context, pod snapshot.PodRef, ignored []traffic.Ignored) <-chan found {
 	result := make(chan found, 1)
 	w.work.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, openTime)
 		defer cancel()
-		g, err := w.Meter.Open(ctx, pod)
+		g, err := w.Meter.Open(ctx, pod, ignored)
 		result <- found{g, err}
 	})
 	return result

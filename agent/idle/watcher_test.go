@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/traffic"
 )
 
 // counters are the counters of one pod, and its Meter.
@@ -25,7 +26,7 @@ type counters struct {
 	began time.Time
 }
 
-func (c *counters) Open(context.Context, snapshot.PodRef) (Gauge, error) {
+func (c *counters) Open(context.Context, snapshot.PodRef, []traffic.Ignored) (Gauge, error) {
 	_, err := c.Read()
 	return c, err
 }
@@ -173,12 +174,12 @@ func TestSession(t *testing.T) {
 // slowFor is a Meter that finds one pod at once. It waits for the shims of the others.
 type slowFor struct{ *counters }
 
-func (s slowFor) Open(ctx context.Context, pod snapshot.PodRef) (Gauge, error) {
+func (s slowFor) Open(ctx context.Context, pod snapshot.PodRef, ignored []traffic.Ignored) (Gauge, error) {
 	if pod != someone {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.counters.Open(ctx, pod)
+	return s.counters.Open(ctx, pod, ignored)
 }
 
 // TestSlowShims: pods whose shims do not answer keep no other pod awake.

@@ -20,6 +20,7 @@ import (
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/traffic"
 	"diapause.dev/storage"
 )
 
@@ -209,7 +210,7 @@ type unused struct {
 	uid  string
 }
 
-func (u unused) Open(_ context.Context, pod snapshot.PodRef) (idle.Gauge, error) {
+func (u unused) Open(_ context.Context, pod snapshot.PodRef, _ []traffic.Ignored) (idle.Gauge, error) {
 	return unused{u.node, pod.UID}, nil
 }
 

@@ -98,6 +98,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 	})
 	r.Checkpoints = checkpoint.New(checkpoint.Config{
+		Sessions: func(string) bool { return false },
 		Requests: r.requests, SidecarSocket: dir + "/sidecars", Runtime: pods{rig: r}, Journal: j,
 		Unsettled: journal.NewUnsettled(), Sandboxes: r.Sandboxes, Stores: stores, Catalog: r.Catalog, Changed: changed,
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,

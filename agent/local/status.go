@@ -12,6 +12,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/kubelet"
@@ -49,7 +50,7 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	detail, err = s.kernel()
 	add("kernel", detail, err)
 	f, err := s.Facts(ctx)
-	add("runsc", f.RunscVersion+" on "+f.Platform, err)
+	add("runsc", describeRunsc(f), err)
 	set, err := s.settings(ctx, away)
 	add("sleeping pods", describeAsleep(len(s.Sleeps.All()), f.RunscVersion, set.statsPeriod), nil)
 	add("network", describeNetwork(set, err), nil)
@@ -81,6 +82,16 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	}
 	add("kubelet", detail, err)
 	return out
+}
+
+// describeRunsc says which runsc new sandboxes get, and what gVisor's own build is known to lose.
+func describeRunsc(f snapshot.Facts) string {
+	text := f.RunscVersion + " on " + f.Platform
+	if !f.Repaired {
+		text += "; attention: gVisor's own build: a restore and a wake end what kubectl exec has left running, and a " +
+			"snapshot that is made while clients connect may not be restored: install the build fast"
+	}
+	return text
 }
 
 func (s *service) checkContainerd(ctx context.Context) (string, error) {

@@ -110,17 +110,8 @@ func (f *Files) Close() {
 // maxNamed bounds how many volumes one warning names.
 const maxNamed = 3
 
-// Warning says which changes of the noted volumes a restore will not notice, or nothing. It goes on after a warning of
-// something else, which may be empty.
-func (f *Files) Warning(noted []snapshot.Volume, other string) string {
-	mine := f.warning(noted)
-	if mine == "" || other == "" {
-		return mine + other
-	}
-	return other + "; " + mine
-}
-
-func (f *Files) warning(noted []snapshot.Volume) string {
+// Warning says which changes of the noted volumes a restore will not notice, or nothing.
+func (f *Files) Warning(noted []snapshot.Volume) string {
 	if f != nil && f.err != nil {
 		return fmt.Sprintf("a restore will not notice changes of the pod's volumes: %v", f.err)
 	}

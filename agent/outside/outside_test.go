@@ -57,25 +57,19 @@ func TestCompareInNewPod(t *testing.T) {
 func TestWarning(t *testing.T) {
 	var f *Files
 	v := snapshot.Volume{Container: "app", Path: "/data"}
-	if got := f.Warning([]snapshot.Volume{v}, ""); got != "" {
+	if got := f.Warning([]snapshot.Volume{v}); got != "" {
 		t.Errorf("without a reason: %q", got)
 	}
 	v.Unknown = "its file system is fuse.x"
-	got := f.Warning([]snapshot.Volume{v}, "")
+	got := f.Warning([]snapshot.Volume{v})
 	if !strings.HasSuffix(got, "volume /data of container app (its file system is fuse.x)") {
 		t.Errorf("one: %q", got)
 	}
-	if both := f.Warning([]snapshot.Volume{v}, "no firewall"); both != "no firewall; "+got {
-		t.Errorf("after another warning: %q", both)
-	}
-	if got := f.Warning(nil, "no firewall"); got != "no firewall" {
-		t.Errorf("another warning alone: %q", got)
-	}
 	v.Unknown = strings.Repeat("x", 10000)
-	if got := f.Warning([]snapshot.Volume{v, v, v, v, v}, ""); !strings.HasSuffix(got, " and 2 more") || len(got) > 1000 {
+	if got := f.Warning([]snapshot.Volume{v, v, v, v, v}); !strings.HasSuffix(got, " and 2 more") || len(got) > 1000 {
 		t.Errorf("many: %q", got)
 	}
-	if got := (&Files{err: os.ErrPermission}).Warning(nil, ""); !strings.Contains(got, "permission denied") {
+	if got := (&Files{err: os.ErrPermission}).Warning(nil); !strings.Contains(got, "permission denied") {
 		t.Errorf("none were found: %q", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/runsc/traffic"
 	"diapause.dev/storage"
 )
 
@@ -96,7 +97,7 @@ func (s *Sleeps) Join(c Cluster) { s.cluster = c }
 // is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o,
 // it sets what concerns the sleep.
 func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
-	o.Handover, o.NoWait = &handover{s, o.WakeToEnd}, true
+	o.Handover, o.NoWait = &handover{s, o.WakeToEnd, o.Ignored}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
 	return f, err
@@ -275,11 +276,14 @@ func (s *Sleeps) WakeFailed(pod snapshot.PodRef, sandbox string, err error) {
 type handover struct {
 	s         *Sleeps
 	wakeToEnd bool
+	ignored   []traffic.Ignored
 }
 
 // Watch implements checkpoint.Handover.
 func (h *handover) Watch(ctx context.Context, pod *cri.Pod, containers []string) error {
-	err := h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Watch, Containers: containers})
+	err := h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{
+		Verb: sleep.Watch, Containers: containers, Ignored: h.ignored,
+	})
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,9 @@ type Facts struct {
 	Platform     string   `json:"platform"`
 	Network      string   `json:"network"`
 	PageSize     int64    `json:"pageSize"` // bytes
+	// Repaired says that runsc was not built from gVisor's source as it is, but from one with changes, such as those of
+	// runsc/fast. It decides nothing.
+	Repaired bool `json:"repaired,omitempty"`
 }
 
 // Pod is the recorded configuration. A new pod can be made from it without Kubernetes.

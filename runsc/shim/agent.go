@@ -9,6 +9,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc/use"
 	"github.com/containerd/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -213,4 +214,12 @@ func (a agent) call(ctx context.Context, f func(localv1.ShimClient) error) error
 		}
 		return fmt.Errorf("agent at %s: %w", a.socket, err)
 	}
+}
+
+// usedFile returns the path of a sandbox's file in the directory of package use.
+func (a agent) usedFile(sandbox string) string {
+	if sandbox == "" {
+		return ""
+	}
+	return filepath.Join(use.Dir(a.socket), sandbox)
 }

@@ -11,7 +11,7 @@ func (z *sleeper) catch() (repeat func()) {
 	if z.network == nil || z.watched.Load() != nil {
 		return func() {}
 	}
-	w, err := sleep.NewWaker(z.network, nil)
+	w, err := sleep.NewWaker(z.network, nil, nil)
 	if err != nil {
 		z.warn(err, "watch for packets while it is saved")
 		return func() {}

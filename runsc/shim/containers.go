@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"diapause.dev/runsc/use"
+
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -67,7 +69,7 @@ type containers struct {
 
 	resizes  resizes
 	holds    holds
-	sessions sessions
+	sessions use.Sessions
 	responds responder
 
 	mu       sync.Mutex
@@ -91,7 +93,7 @@ func newContainers(a agent, p pod, dir string, next extension.TaskServiceExt) *c
 		TaskServiceExt: next, agent: a, dir: dir, bundle: b, pod: p,
 		starting: make(map[string]*starting),
 		loading:  make(map[string]context.CancelFunc), telling: make(map[string]context.CancelFunc),
-		unasked: make(map[string]*starting), sessions: sessions{file: a.usedFile(p.sandbox)},
+		unasked: make(map[string]*starting), sessions: use.Sessions{File: a.usedFile(p.sandbox)},
 	}
 }
 
@@ -385,7 +387,7 @@ func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types
 // status returns the state of a container, or UNKNOWN if it cannot find out. It is asked for after something has
 // failed, perhaps because ctx has ended, and so takes no notice of that.
 func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
-	r, err := c.stateFor(context.WithoutCancel(ctx), forStatus, id)
+	r, err := c.stateFor(context.WithoutCancel(ctx), forStatus, &task.StateRequest{ID: id})
 	if err != nil {
 		return tasktypes.Status_UNKNOWN
 	}
@@ -393,9 +395,9 @@ func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
 }
 
 // stateFor returns the state of a container. If the sandbox hangs, the error is of kind errHung.
-func (c *containers) stateFor(ctx context.Context, q inquiry, id string) (*task.StateResponse, error) {
-	c.letGoUnstartable(id)
-	return passOn(ctx, &c.unanswered, q, id, c.TaskServiceExt.State, &task.StateRequest{ID: id})
+func (c *containers) stateFor(ctx context.Context, q inquiry, r *task.StateRequest) (*task.StateResponse, error) {
+	c.letGoUnstartable(r.ID)
+	return passOn(ctx, &c.unanswered, q, r.ID, c.TaskServiceExt.State, r)
 }
 
 // Delete removes a container that has ended, or what is left of a process in it.
@@ -404,8 +406,8 @@ func (c *containers) stateFor(ctx context.Context, q inquiry, id string) (*task.
 // sandbox ended, runsc refuses for good. So Delete removes a container that has ended by force, and repeatedly.
 // Containerd would try again too, but only after seconds.
 //
-// GVisor's shim deletes a process only when nobody holds its output (pkg/shim/v1/proc, execProcess), and answers no Pids
-// until then. A server that it has left behind may hold it for good. Then the error is of kind errHung.
+// GVisor's shim deletes a process only when nobody holds its output (pkg/shim/v1/proc, execProcess), and answers no
+// Pids until then. A server that it has left behind may hold it for good. Then the error is of kind errHung.
 func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if r.ExecID != "" {
 		return passOn(ctx, &c.unanswered, forOutput, r.ID, c.TaskServiceExt.Delete, r)

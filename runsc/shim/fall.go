@@ -115,7 +115,7 @@ func (z *sleeper) watch(ctx context.Context, o sleep.Order) (err error) {
 	if err := z.each(ctx, z.ready); err != nil {
 		return err
 	}
-	if z.waker, err = sleep.NewWaker(z.network, kubelet.NewProber()); err != nil {
+	if z.waker, err = sleep.NewWaker(z.network, kubelet.NewProber(), o.Ignored); err != nil {
 		return err
 	}
 	z.unwatched = make(chan struct{})

@@ -117,8 +117,7 @@ func (u *unanswered) has(q inquiry, id string) bool {
 
 // State returns the state of a container. If the sandbox hangs, the error is of kind errHung.
 func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
-	c.letGoUnstartable(r.ID)
-	return passOn(ctx, &c.unanswered, forState, r.ID, c.TaskServiceExt.State, r)
+	return c.stateFor(ctx, forState, r)
 }
 
 // stateUnanswered returns the state of a container in a sandbox that hangs, or of a process that was added to it: as

@@ -49,7 +49,7 @@ func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
 			Addresses: addresses,
 			Ready:     s.ready,
 			Dial:      s.dial,
-			Use:       s.sessions.begin,
+			Use:       s.sessions.Begin,
 		})
 		if err != nil {
 			log.L.WithError(err).Warnf("ports of sandbox %s cannot be forwarded", id)

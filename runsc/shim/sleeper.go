@@ -12,6 +12,7 @@ import (
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/revive"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/runsc/use"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -44,6 +45,8 @@ type sleeper struct {
 	mu  sync.Mutex
 	all map[string]*resident // the containers of this process, by id
 	pid uint32               // of the sandbox; 0: there was none yet
+
+	counting use.Counting
 
 	probes answeredExecs
 
@@ -245,7 +248,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 	if err == nil && x != nil {
 		end := func() {}
 		if !is.probe {
-			end = z.c.sessions.begin()
+			end = z.c.sessions.Begin()
 		}
 		z.mu.Lock()
 		x.execs[r.ExecID] = added{end, is.probe, r}
@@ -606,6 +609,12 @@ func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
 		return z.rouse(ctx, o.Cause)
 	case sleep.End:
 		return z.end(ctx, o)
+	case sleep.Count:
+		pid, err := z.c.bundle.process()
+		if err != nil {
+			return err
+		}
+		return z.counting.Begin(pid, o.Ignored, z.c.sessions.File)
 	}
 	return fmt.Errorf("%w: %q", sleep.ErrInvalid, o.Verb)
 }

@@ -64,7 +64,7 @@ func (z *sleeper) ready(ctx context.Context, x *resident) error {
 	if err := z.fit(x); err != nil {
 		return err
 	}
-	state, err := z.c.stateFor(ctx, forStatus, x.id)
+	state, err := z.c.stateFor(ctx, forStatus, &task.StateRequest{ID: x.id})
 	if err != nil {
 		return fmt.Errorf("%w: container %s: its state: %w", sleep.ErrUnfit, x.id, err)
 	}

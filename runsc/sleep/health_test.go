@@ -25,7 +25,7 @@ func TestHealth(t *testing.T) {
 	if err := n.Silence(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWaker(n, kubelet{podIP + ":5000"})
+	w, err := NewWaker(n, kubelet{podIP + ":5000"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"diapause.dev/runsc/traffic"
 )
 
 // Annotation is the key of an [Order] among the annotations of containerd's call Update. The call carries no resources,
@@ -53,6 +55,7 @@ const (
 	Stay  Verb = "stay"  // undo Watch
 	Wake  Verb = "wake"  // restore the sandbox, and return when it runs
 	End   Verb = "end"   // the pod ends in its sleep, with Status
+	Count Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
 )
 
 // Order is an order about a pod's sleep.
@@ -61,9 +64,11 @@ type Order struct {
 	Holder     string   `json:"holder,omitempty"`     // of Fall: who holds the lease of the pause
 	Image      string   `json:"image,omitempty"`      // of Fall: the image path of the restore that wakes the pod
 	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
-	WakeToEnd  bool     `json:"wakeToEnd,omitempty"`  // of Fall: a signal that tells the pod to end wakes it first
-	Cause      string   `json:"cause,omitempty"`      // of Wake
-	Status     int      `json:"status,omitempty"`     // exit status, of End
+	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count: what is no use.
+	Ignored   []traffic.Ignored `json:"ignored,omitempty"`
+	WakeToEnd bool              `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
+	Cause     string            `json:"cause,omitempty"`     // of Wake
+	Status    int               `json:"status,omitempty"`    // exit status, of End
 	// Asleep, of End: if the pod is awake, that is an error of kind ErrUnfit, and the pod runs on.
 	Asleep bool `json:"asleep,omitempty"`
 }
@@ -91,7 +96,7 @@ func Parse(s string) (o Order, err error) {
 
 func (o Order) check() error {
 	switch o.Verb {
-	case Watch, Stay, Wake:
+	case Watch, Stay, Wake, Count:
 	case End:
 		if o.Status < 0 || o.Status > 255 {
 			return fmt.Errorf("exit status %d", o.Status)
@@ -105,6 +110,9 @@ func (o Order) check() error {
 	}
 	if len(o.Containers) > maxContainers {
 		return fmt.Errorf("%d containers, want at most %d", len(o.Containers), maxContainers)
+	}
+	if _, err := traffic.NewFilter(o.Ignored); err != nil {
+		return err
 	}
 	for _, id := range o.Containers {
 		if id == "" || len(id) > maxID || filepath.Base(id) != id || id == "." || id == ".." {

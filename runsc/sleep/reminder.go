@@ -71,38 +71,6 @@ func RemoveReminder(path string) error {
 	return nil
 }
 
-// MoveReminders moves all reminders to another directory: earlier agents kept them in their state directory. One that
-// is there already stays. If it is interrupted, it can be called again.
-func MoveReminders(from, to string) error {
-	entries, err := os.ReadDir(from)
-	if errors.Is(err, os.ErrNotExist) || from == to {
-		return nil
-	}
-	for _, e := range entries {
-		if filepath.Ext(e.Name()) == ".json" {
-			err = errors.Join(err, moveReminder(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("move the reminders of pods that sleep from %s to %s: %w", from, to, err)
-	}
-	return nil
-}
-
-func moveReminder(from, to string) error {
-	r, err := ReadReminder(from)
-	if err != nil {
-		return err
-	}
-	if _, err = os.Lstat(to); errors.Is(err, os.ErrNotExist) {
-		err = r.Write(to)
-	}
-	if err != nil {
-		return err
-	}
-	return RemoveReminder(from)
-}
-
 // ReadReminder reads a reminder. If there is none, the error is of kind os.ErrNotExist; if it has a newer format, of
 // kind ErrNewer.
 func ReadReminder(path string) (r Reminder, err error) {

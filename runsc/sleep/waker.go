@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"diapause.dev/runsc/netns"
+	"diapause.dev/runsc/traffic"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,7 @@ type Waker struct {
 	watcher
 	network *Network
 	stage   atomic.Int32
+	ignored *traffic.Filter
 	traffic chan struct{} // closed when a packet has come that wakes the pod
 	once    sync.Once
 }
@@ -70,10 +72,15 @@ type socket struct {
 
 // NewWaker watches the interfaces of a recorded network until Close. Connections that prober recognizes are no traffic,
 // nor are those that it knows to be over before Pause.
-// Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil. If
-// the other end of a veth pair is not in this process's network namespace, the error is of kind [ErrUnfit].
-func NewWaker(n *Network, prober Prober) (*Waker, error) {
-	w := &Waker{network: n, traffic: make(chan struct{})}
+// Those that begin once Answer was called are answered, and those that began before are reset. Prober may be nil.
+// What is ignored wakes no pod. Once Answer was called, it is dropped, and a connection that begins is refused. If the
+// other end of a veth pair is not in this process's network namespace, the error is of kind [ErrUnfit].
+func NewWaker(n *Network, prober Prober, ignored []traffic.Ignored) (*Waker, error) {
+	filter, err := traffic.NewFilter(ignored)
+	if err != nil {
+		return nil, err
+	}
+	w := &Waker{network: n, ignored: filter, traffic: make(chan struct{})}
 	w.incoming, w.outgoing = w.take, (*socket).sent
 	ns, err := netns.Open(n.path)
 	if err != nil {
@@ -279,9 +286,13 @@ func (s *socket) sent(frame []byte) {
 // take does what is to be done with a frame, which begins with the kernel's header.
 func (w *Waker) take(s *socket, data []byte) {
 	frame := data[virtioHeader:]
-	v, reply, mine := s.probes.take(&s.host, frame, w.stage.Load())
+	now := w.stage.Load()
+	v, reply, mine := s.probes.take(&s.host, frame, now)
 	if !mine {
 		v, reply = s.host.look(frame)
+		if v == wake && w.ignored.Match(frame) {
+			v, reply = s.host.turnAway(frame, now)
+		}
 	}
 	switch v {
 	case wakeAndAnswer:

@@ -199,7 +199,7 @@ func TestWaker(t *testing.T) {
 	if err := n.Silence(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWaker(n, nil)
+	w, err := NewWaker(n, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func watchPod(t *testing.T) (path string, w *Waker) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w, err = NewWaker(n, nil); err != nil {
+	if w, err = NewWaker(n, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
@@ -292,7 +292,7 @@ func TestProbeUnderWay(t *testing.T) {
 			if tc.probe {
 				p.c = Connection{c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()}
 			}
-			w, err := NewWaker(n, p)
+			w, err := NewWaker(n, p, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -495,7 +495,7 @@ func TestHostilePeer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := NewWaker(n, nil)
+		w, err := NewWaker(n, nil, nil)
 		if w != nil {
 			w.Close()
 		}
@@ -515,7 +515,7 @@ func TestHostilePeerLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWaker(n, nil)
+	w, err := NewWaker(n, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

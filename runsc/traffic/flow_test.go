@@ -10,15 +10,18 @@ import (
 // frame returns bytes that are written in hexadecimal, with spaces where they help.
 func frame(t *testing.T, text string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	b, err := hex.DecodeString(strip(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
+func strip(text string) string { return strings.ReplaceAll(text, " ", "") }
+
 const (
 	one  = "0a58 0af4 0105 0a58 0af4 0101 " // to the pod alone
+	one4 = one + "0800 4500 0034 0000 4000 40"
 	many = "ffff ffff ffff 0a58 0af4 0101 "
 )
 

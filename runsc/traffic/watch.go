@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"diapause.dev/runsc/netns"
@@ -21,7 +22,7 @@ func Watch(ctx context.Context, pid int) ([]Count, error) {
 	}
 	defer ns.Close()
 	var f *os.File
-	if err := ns.Do(func() (err error) { f, err = socket(); return err }); err != nil {
+	if err := ns.Do(func() (err error) { f, err = socket(nil); return err }); err != nil {
 		return nil, err
 	}
 	defer f.Close()
@@ -30,11 +31,17 @@ func Watch(ctx context.Context, pid int) ([]Count, error) {
 	return count(f)
 }
 
-// socket returns a socket that gets the beginning of each frame at the interfaces of this network namespace.
-func socket() (*os.File, error) {
+// socket returns a socket that gets the beginning of each frame at the interfaces of this network namespace, or of
+// those that a filter accepts.
+func socket(filter []bpf.RawInstruction) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)
+	}
+	if filter != nil {
+		if err := attach(fd, filter); err != nil {
+			return nil, errors.Join(err, unix.Close(fd))
+		}
 	}
 	const every = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: every}); err != nil {

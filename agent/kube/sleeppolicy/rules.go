@@ -2,6 +2,7 @@ package sleeppolicy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
+	"diapause.dev/runsc/traffic"
 )
 
 // Verdict says whether a policy can be used, and returns the reason and the message for its condition Ready. All are
@@ -94,6 +96,9 @@ func ruleOf(p *sleepv1alpha1.SleepPolicy, containers []corev1.Container) (r idle
 			return r, fmt.Errorf("spec.minAwake: %w", err)
 		}
 	}
+	if r.Ignored, err = ignored(p.Spec.Ignore); err != nil {
+		return r, err
+	}
 	r.CPU, r.Packets = float64(p.Spec.Idle.CPUMillicores)/1000, float64(p.Spec.Idle.PacketsPerMinute)
 	for i := range containers {
 		for _, probe := range []*corev1.Probe{containers[i].LivenessProbe, containers[i].ReadinessProbe} {
@@ -104,6 +109,24 @@ func ruleOf(p *sleepv1alpha1.SleepPolicy, containers []corev1.Container) (r idle
 		}
 	}
 	return r, nil
+}
+
+// ignored returns the traffic that does not count.
+func ignored(all []sleepv1alpha1.IgnoredTraffic) (out []traffic.Ignored, err error) {
+	for i, x := range all {
+		t := traffic.Ignored{Port: uint16(x.Port)}
+		if x.From != "" {
+			if t.From, err = netip.ParsePrefix(x.From); err != nil {
+				return nil, fmt.Errorf("spec.ignore[%d].from: %w: write a block of addresses, as in 10.1.2.0/24 or fd00::5/128",
+					i, err)
+			}
+		}
+		out = append(out, t)
+	}
+	if _, err := traffic.NewFilter(out); err != nil {
+		return nil, fmt.Errorf("spec.ignore: %w", err)
+	}
+	return out, nil
 }
 
 // packetsOf returns what a probe sends to a pod, which may be nil.

@@ -27,6 +27,7 @@ import (
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/runsc/traffic"
 )
 
 // Config is what Policies work with.
@@ -60,6 +61,7 @@ type known struct {
 	version string // of their specs
 	dryRun  bool
 	toEnd   bool // it is woken to be ended
+	ignored []traffic.Ignored
 	after   time.Duration
 	rest    rest
 	stays   string        // why it is never tried, as an event has said
@@ -156,6 +158,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 	k.rest.note(since, asleep, time.Now(), rule.After)
 	rule.After = k.rest.longer(rule.After)
 	k.policy, k.dryRun, k.after, k.toEnd = names, policies[0].Spec.DryRun, rule.After, wakesToEnd(policies[0])
+	k.ignored = rule.Ignored
 	if asleep {
 		k.failed, k.backoff = false, 0
 	}
@@ -212,14 +215,15 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 		p.mu.Unlock()
 		return idle.Verdict{}
 	}
-	policy, dryRun, after, toEnd := k.policy, k.dryRun, k.after, k.toEnd
+	policy, dryRun, after := k.policy, k.dryRun, k.after
+	o := checkpoint.Options{Target: ref.UID, WakeToEnd: k.toEnd, Ignored: k.ignored}
 	p.mu.Unlock()
 	if dryRun {
 		p.Objects.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,
 			fmt.Sprintf("The pod was idle for %s: without dryRun, SleepPolicy %s would have put it to sleep", after, policy))
 		return idle.Verdict{}
 	}
-	_, err := p.Node.Sleep(ctx, ctx, checkpoint.Options{Target: ref.UID, WakeToEnd: toEnd})
+	_, err := p.Node.Sleep(ctx, ctx, o)
 	switch {
 	case err == nil:
 		return idle.Verdict{Asleep: true, Pause: after}

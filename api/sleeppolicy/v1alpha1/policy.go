@@ -56,6 +56,12 @@ type SleepPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Idle IdleLimits `json:"idle,omitempty"`
+	// ignore is traffic that is no use of a pod, for instance that of a monitoring system. It does not keep a pod awake,
+	// and does not wake it. A pod that sleeps does not answer it: a new TCP connection is refused.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Ignore []IgnoredTraffic `json:"ignore,omitempty"`
 	// endWithoutWaking says what becomes of a sleeping pod that is told to end, by deletion, drain or SIGTERM. If it is
 	// true, the pod ends at once, with the exit status of the signal. If it is false, the pod is woken first and gets the
 	// signal, so that its shutdown runs. SIGKILL ends it at once in any case.
@@ -65,6 +71,21 @@ type SleepPolicySpec struct {
 	// dryRun has no pod put to sleep. Events say when it would have been.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// IgnoredTraffic is a kind of traffic: IP packets from some addresses, for a port, or both.
+//
+// +kubebuilder:validation:MinProperties=1
+type IgnoredTraffic struct {
+	// from is a block of addresses, as in 10.1.2.0/24 or fd00::5/128. Without it, a packet may come from anywhere.
+	// +optional
+	// +kubebuilder:validation:MaxLength=43
+	From string `json:"from,omitempty"`
+	// port is a port of the pod, of TCP, UDP or SCTP. Without it, all packets from these addresses are ignored.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
 }
 
 // IdleLimits are the limits below which a pod is idle.

@@ -1,4 +1,4 @@
-package shim
+package use
 
 import (
 	"errors"
@@ -11,36 +11,26 @@ import (
 	"github.com/containerd/log"
 )
 
-// Nobody but the shims knows who uses a pod through them: by processes that exec has started, and by ports that are
-// forwarded. While there is such a session, they touch a file beside the agent's socket again and again, and once more
-// at its end. The agent takes a pod for used whose file has another time than before (agent/idle).
-
-// usedDir is the directory of these files, beside the agent's socket. The agent makes it.
-const usedDir = "used"
+// Dir returns the directory of the files, beside the agent's socket. The agent makes it.
+func Dir(socket string) string { return filepath.Join(filepath.Dir(socket), "used") }
 
 // usePause is how often the file is touched. The agent looks once a second.
 const usePause = 500 * time.Millisecond
 
-// sessions are the sessions of one pod. Its methods may be called concurrently.
-type sessions struct {
-	file string // empty: nobody wants to know
+// Sessions are the sessions of one pod: processes that exec has started, and ports that are forwarded. Nobody but its
+// shim knows of them. While one is open, the shim touches a file again and again, and once more at its end. The agent
+// takes a pod for used whose file has another time than before. Its methods may be called concurrently.
+type Sessions struct {
+	File string // of the sandbox's name, in [Dir]; empty: nobody wants to know
 
 	mu   sync.Mutex
 	open int
 	last chan struct{} // closed when the last one has ended
 }
 
-// usedFile returns the path of a sandbox's file.
-func (a agent) usedFile(sandbox string) string {
-	if sandbox == "" {
-		return ""
-	}
-	return filepath.Join(filepath.Dir(a.socket), usedDir, sandbox)
-}
-
-// begin notes that a session has begun. The function that it returns is to be called at the session's end.
-func (s *sessions) begin() (end func()) {
-	if s.file == "" {
+// Begin notes that a session has begun. The function that it returns is to be called at the session's end.
+func (s *Sessions) Begin() (end func()) {
+	if s.File == "" {
 		return func() {}
 	}
 	s.mu.Lock()
@@ -48,12 +38,12 @@ func (s *sessions) begin() (end func()) {
 	s.open++
 	if s.open == 1 {
 		s.last = make(chan struct{})
-		go keepUsed(s.file, s.last)
+		go keepUsed(s.File, s.last)
 	}
 	return sync.OnceFunc(s.end)
 }
 
-func (s *sessions) end() {
+func (s *Sessions) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
@@ -88,4 +78,16 @@ func touch(file string) error {
 	}
 	now := time.Now()
 	return errors.Join(f.Close(), os.Chtimes(file, now, now))
+}
+
+// Session returns when a session of a sandbox was last known to be open; zero: never.
+func Session(dir, sandbox string) (time.Time, error) {
+	info, err := os.Stat(filepath.Join(dir, sandbox))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
 }
