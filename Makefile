@@ -50,8 +50,8 @@ race: ## the tests that need no bed, nearly all of them with the race detector
 unit: ## tests that need neither root nor a bed; less is random than in make test, which has the rest
 	@$(SUITE) -phase unit,plots
 
-second-build: tools ## the main tests of restores and sleeping pods, with the second build of runsc
-	@$(SUITE) -phase second-build
+stock-build: tools ## the main tests of restores and sleeping pods, with gVisor's own build of runsc
+	@$(SUITE) -phase stock-build
 
 rare: tools ## what make test leaves out: daemons ended at more steps, rarer cases, the release and gVisor's patched packages
 	@$(SUITE) -phase rare

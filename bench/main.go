@@ -36,6 +36,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
+	bed.SetRunsc("runsc") // the figures so far are of gVisor's own build
 	bed.Enter()
 	exit(inContext(func(ctx context.Context) error { return run(ctx, b, p) }))
 }

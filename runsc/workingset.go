@@ -2,8 +2,8 @@ package runsc
 
 import enc "encoding/binary"
 
-// WorkingSetFile says which parts of PagesFile a sandbox is to load first. Only a sandbox of the second build asks for
-// it (patch 0010 in runsc/fast/patches). No snapshot has it.
+// WorkingSetFile says which parts of PagesFile a sandbox is to load first. Only a sandbox of the repaired build asks
+// for it (patch 0010 in runsc/fast/patches). No snapshot has it.
 const WorkingSetFile = "working_set.img"
 
 // Extent is a part of a file, in bytes.

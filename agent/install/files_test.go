@@ -119,7 +119,7 @@ func TestRunscBuilds(t *testing.T) {
 	for _, name := range append(programs, "runsc-fast") {
 		write(t, filepath.Join(o.Programs, name), name, 0o755)
 	}
-	for build, want := range map[string]string{"": "runsc", RunscStock: "runsc", RunscFast: "runsc-fast"} {
+	for build, want := range map[string]string{"": "runsc-fast", RunscStock: "runsc", RunscFast: "runsc-fast"} {
 		o.Runsc = build
 		if err := errors.Join(o.validate(), o.placePrograms()); err != nil {
 			t.Fatal(err)

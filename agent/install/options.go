@@ -27,7 +27,7 @@ type Options struct {
 	Socket string
 	// Handlers are the names of the runtime handlers.
 	Handlers []string
-	// Runsc is the build of runsc to install: RunscStock, the default, or RunscFast.
+	// Runsc is the build of runsc to install: RunscFast, the default, or RunscStock.
 	Runsc string
 	// Flags are runsc's flags, by name without dashes.
 	Flags map[string]string
@@ -63,7 +63,7 @@ const (
 
 // source returns the program to copy to the path name.
 func (o Options) source(name string) string {
-	if name == runscProgram && o.Runsc == RunscFast {
+	if name == runscProgram && o.Runsc != RunscStock {
 		name = "runsc-fast"
 	}
 	return filepath.Join(o.Programs, name)
@@ -90,8 +90,8 @@ func (o Options) validate() error {
 	if o.Dir == "/" {
 		return errors.New("install: directory: want one for Diapause alone, such as /opt/diapause")
 	}
-	if !slices.Contains([]string{"", RunscStock, RunscFast}, o.Runsc) {
-		return fmt.Errorf("install: runsc %q: want %s or %s", o.Runsc, RunscStock, RunscFast)
+	if !slices.Contains([]string{"", RunscFast, RunscStock}, o.Runsc) {
+		return fmt.Errorf("install: runsc %q: want %s or %s", o.Runsc, RunscFast, RunscStock)
 	}
 	if len(o.Handlers) == 0 {
 		return errors.New("install: no runtime handler is named")

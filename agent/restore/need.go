@@ -13,8 +13,8 @@ import (
 // A sandbox that is restored loads three things: what it waits for, what it will soon wait for, and all the rest, which
 // it loads ahead of need. They share processors, or the wire to a store. The rest has to wait for the others. But a
 // sandbox of unmodified runsc asks for what it waits for only once some read of its has ended. So over a wire the rest
-// goes on slowly, in small reads. One of the second build asks at once, and is told what it will soon wait for, as far
-// as that is known: it loads that before the rest.
+// goes on slowly, in small reads. One of the repaired build asks at once, and is told what it will soon wait for, as
+// far as that is known: it loads that before the rest.
 const (
 	// farRead is the size of a sandbox's largest read, in bytes, if the snapshot is not on this node: as small as a chunk,
 	// so that what has been fetched lasts for many of them. On the node, small reads cost more than they gain.

@@ -19,9 +19,9 @@ func installCommand() *cobra.Command {
 		"while pods sleep, says how many, and changes nothing: see --end-sleeping-pods."
 	f := cmd.Flags()
 	f.StringVar(&s.options.Programs, "from", executableDir(), "directory of the programs to install")
-	f.StringVar(&s.options.Runsc, "runsc", install.RunscStock,
-		"which build of runsc to install: "+install.RunscStock+", gVisor's own, or "+install.RunscFast+
-			", with shorter pauses and faster restores")
+	f.StringVar(&s.options.Runsc, "runsc", install.RunscFast,
+		"which build of runsc to install: "+install.RunscFast+", with repairs of gVisor and shorter pauses, or "+
+			install.RunscStock+", gVisor's own")
 	f.BoolVar(&s.options.EndAsleep, "end-sleeping-pods", false,
 		"install another version of gVisor even if pods sleep that only the present one can wake; they end at their next "+
 			"wake")

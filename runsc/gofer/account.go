@@ -54,7 +54,7 @@ func (a *Account) begin(again bool) error {
 	return a.breach
 }
 
-// opened notes the size of an image file. The small files may be read twice: the second build of runsc may begin to
+// opened notes the size of an image file. The small files may be read twice: the repaired build of runsc may begin to
 // load the kernel's state, give that up, and begin anew.
 func (a *Account) opened(name string, size int64) {
 	a.mu.Lock()

@@ -229,8 +229,8 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 	return fmt.Errorf("unexpected message of kind %d", m.Kind)
 }
 
-// need returns who needs a read, and notes whether the sandbox is prompt. One of the second build of runsc is: it opens
-// the file with its memory twice, first for what it loads ahead of need, then for what somebody waits for
+// need returns who needs a read, and notes whether the sandbox is prompt. One of the repaired build of runsc is: it
+// opens the file with its memory twice, first for what it loads ahead of need, then for what somebody waits for
 // (OpenReadLanes in runsc/fast). With another one the read's place tells.
 func (s *session) need(r *readRequest) Need {
 	if r.file.order == nil {

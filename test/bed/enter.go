@@ -69,6 +69,14 @@ func MainWith(run func() (int, error), extras ...tools.Extra) {
 	os.Exit(code)
 }
 
+// SetRunsc has the beds of this program have another program as runsc, unless [RunscVariable] names one. Call it before
+// Enter.
+func SetRunsc(name string) {
+	if os.Getenv(RunscVariable) == "" {
+		os.Setenv(RunscVariable, name)
+	}
+}
+
 // Enter returns inside a bed. In the process that calls it first it does not
 // return: that one builds the tools and the extras, waits until the program has run inside,
 // and exits with its status. What is missing on the machine is said on standard

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -63,13 +64,14 @@ func makeDisks(dir string) error {
 	return nil
 }
 
-// runscVariable is the environment variable that names the program that beds have as runsc, such as [tools.RunscFast].
-const runscVariable = "DIAPAUSE_RUNSC"
+// RunscVariable is the environment variable that names the program that beds have as runsc: [tools.RunscFast], the
+// default, or runsc, gVisor's own build.
+const RunscVariable = "DIAPAUSE_RUNSC"
 
 // link gives the bed its own copy of the programs.
 func (s *scratch) link(bin tools.Bin) (tools.Bin, error) {
 	bin, err := bin.Link(context.Background(), filepath.Join(s.dir, "bin"))
-	if name := os.Getenv(runscVariable); err == nil && name != "" {
+	if name := cmp.Or(os.Getenv(RunscVariable), tools.RunscFast); err == nil && name != "runsc" {
 		err = errors.Join(os.Remove(bin.Path("runsc")), os.Link(bin.Path(name), bin.Path("runsc")))
 	}
 	return bin, err

@@ -39,32 +39,22 @@ type reader struct {
 	dir string // where commands run
 }
 
-// text returns the block of a page that begins so, with each pair's first string replaced by its second.
-func (r *reader) text(page, begins string, pairs ...string) string {
-	r.Helper()
-	b, err := pages.Find("../..", page, begins)
-	must(r.T, err)
-	text, err := b.Replace(pairs...)
-	must(r.T, err)
-	return text
-}
-
 // run runs a block with bash, and returns what it prints.
 func (r *reader) run(page, begins string, pairs ...string) string {
 	r.Helper()
-	return r.bash(r.text(page, begins, pairs...))
+	return r.bash(pages.Text(r, "../..", page, begins, pairs...))
 }
 
 // lines are the commands of a block that has one on each line, for what must be waited for between them.
 func (r *reader) lines(page, begins string, pairs ...string) []string {
 	r.Helper()
-	return strings.Split(strings.TrimSuffix(r.text(page, begins, pairs...), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(pages.Text(r, "../..", page, begins, pairs...), "\n"), "\n")
 }
 
 // apply applies a block that is a manifest.
 func (r *reader) apply(page, begins string, pairs ...string) {
 	r.Helper()
-	must(r.T, r.c.Apply(r.ctx, r.text(page, begins, pairs...)))
+	must(r.T, r.c.Apply(r.ctx, pages.Text(r, "../..", page, begins, pairs...)))
 }
 
 func (r *reader) bash(script string) string {
@@ -108,7 +98,8 @@ func (r *reader) install() {
 	must(r.T, err)
 	must(r.T, os.CopyFS(filepath.Join(r.dir, "manifests"), os.DirFS("../../manifests")))
 	must(r.T, os.Mkdir(filepath.Join(r.dir, "overlay"), 0o700))
-	signed := strings.TrimPrefix(r.text(encryption, "patches:\n- target: {kind: DaemonSet, name: diapause-agent}\n"+
+	signed := strings.TrimPrefix(pages.Text(r, "../..", encryption, "patches:\n"+
+		"- target: {kind: DaemonSet, name: diapause-agent}\n"+
 		"  patch: |-\n    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: signing"), "patches:\n")
 	must(r.T, os.WriteFile(filepath.Join(r.dir, "overlay/kustomization.yaml"),
 		[]byte(strings.Replace(string(overlay), "../../../manifests", "../manifests", 1)+signed), 0o600))
@@ -127,7 +118,7 @@ func (r *reader) install() {
 func (r *reader) start() {
 	r.apply(quickstart, "apiVersion: podsnapshot.gke.io/v1",
 		"gcs: {bucket: my-bucket}", "dir: {path: /var/lib/diapause/store}")
-	pod := r.text(quickstart, "apiVersion: v1\nkind: Pod", "image: busybox", "image: "+images.Busybox,
+	pod := pages.Text(r, "../..", quickstart, "apiVersion: v1\nkind: Pod", "image: busybox", "image: "+images.Busybox,
 		"  runtimeClassName", "  terminationGracePeriodSeconds: 1\n  runtimeClassName")
 	must(r.T, os.WriteFile(filepath.Join(r.dir, "counter.yaml"), []byte(pod), 0o600))
 	r.bash("kubectl apply -f counter.yaml")
@@ -174,7 +165,7 @@ func (r *reader) sleeps() {
 	const asleep = `{.status.conditions[?(@.type=="diapause.dev/Asleep")].status}`
 	r.eventually("pod/counter", asleep, "True")
 	got := kubectl(r.ctx, r.T, r.c, "get", "pod", "counter", "--output=jsonpath="+status)
-	if want := r.text(sleep, `{"sleep": "evening-7"`); !sameJSON(got, want) {
+	if want := pages.Text(r, "../..", sleep, `{"sleep": "evening-7"`); !sameJSON(got, want) {
 		r.Errorf("the answer is %s, want %s", got, want)
 	}
 	r.bash("kubectl create namespace sandboxes")

@@ -33,7 +33,7 @@ var steps = []step{
 	{page: "docs/install/cluster.md", begins: "imports =", why: "the containerd of each bed has this line"},
 	{page: "docs/install/cluster.md", begins: "(cd manifests/image", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/install/cluster.md", begins: "helm install", why: "make helm installs the chart with images of a bed"},
-	{page: "docs/install/node.md", begins: "make build", why: "make tools builds the same programs in the same way"},
+	{page: "docs/install/node.md", begins: "make release", why: "TestRelease builds it"},
 	{page: "docs/install/node.md", begins: "[plugins.", by: "test/integration.TestPages"},
 	{page: "docs/install/node.md", begins: "binary_name", by: "test/integration.TestPages"},
 	{page: "docs/install/node.md", begins: "systemd-run", why: "beds have no systemd"},
@@ -50,6 +50,7 @@ var steps = []step{
 	{page: "docs/tasks/node.md", begins: "diapause checkpoint counter", by: "test/integration.TestPages"},
 	{page: "docs/tasks/sleep.md", begins: "kubectl annotate pod", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/tasks/sleep.md", begins: "apiVersion: diapause.dev/v1alpha1", by: "test/daemonset.TestDaemonSet"},
+	{page: "docs/tasks/sleep.md", begins: "ignore:\n", by: "test/e2e.TestIgnoredTraffic"},
 	{page: "docs/tasks/snapshots.md", begins: "kubectl get", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/tasks/termination.md", begins: "kubectl annotate", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/operations/adopt.md", begins: "cat old/trusted.pem", why: "it joins files of two clusters"},
@@ -66,7 +67,7 @@ var steps = []step{
 
 // several are blocks whose first line stands more than once on their page.
 var several = []step{
-	{page: "docs/operations/adopt.md", begins: "diapause-agent adopt", why: "TestAdopt has its own bucket"},
+	{page: "docs/operations/adopt.md", begins: "diapause-agent adopt", by: "test/e2e.TestAdopt"},
 	{page: "docs/tasks/encryption-signing.md", begins: "patches:", by: "test/e2e.TestRotateKeys"},
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +19,10 @@ import (
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/bed"
+	"diapause.dev/test/pages"
 )
+
+const adoptFile = "docs/operations/adopt.md"
 
 // TestAdopt: a new cluster takes over the snapshots in the bucket of an old one, by the program. While the old one's
 // controller lives it is refused. A pod of the new cluster is restored from what was taken over, and the new controller
@@ -48,9 +50,13 @@ func TestAdopt(t *testing.T) {
 	})
 	w.becomes(string(uuid.NewUUID()), taken)
 
-	w.adopts("", "1 to adopt", "take over with --from="+old, "Nothing was changed")
-	w.adopts("refused", "the old cluster's controller may be alive", "--from="+old, "--dry-run=false")
-	w.adopts("", taken+": would be adopted", "It would be refused now", "--from="+old)
+	const list = "diapause-agent adopt --kubeconfig=$HOME/.kube/config --store=gs://my-bucket/snapshots " +
+		"--trusted-keys=trusted.pem"
+	look := pages.Text(t, "../..", adoptFile, list+"\n")
+	adopt := pages.Text(t, "../..", adoptFile, list+" --from", "UID", old)
+	w.adopts("", look, "1 to adopt", "take over with --from="+old, "Nothing was changed")
+	w.adopts("refused", adopt, "the old cluster's controller may be alive")
+	w.adopts("", strings.TrimSpace(look)+" --from="+old, taken+": would be adopted", "It would be refused now")
 	if all := w.snapshots(); len(all) > 0 {
 		t.Errorf("while the old controller lives: %+v", all)
 	}
@@ -58,7 +64,7 @@ func TestAdopt(t *testing.T) {
 	w.must(store.SetNote(w.ctx, old+".alive", []byte(`{"time": "2026-01-01T00:00:00Z"}`)))
 	w.scaleController(2) // the new cluster's
 	for range 2 {
-		w.adopts("", taken+": adopted, policy policy", "1 to adopt", "--from="+old, "--dry-run=false")
+		w.adopts("", adopt, taken+": adopted, policy policy", "1 to adopt")
 	}
 	w.replicated(taken)
 	s := w.snapshot(taken)
@@ -74,24 +80,22 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// adopts runs diapause-agent adopt as an administrator of the new cluster, and checks what it says. How is empty if it
-// must succeed.
-func (w *world) adopts(how string, args ...string) {
+// adopts runs a command of the page as an administrator of the new cluster, in the test's namespace, and checks what it
+// says. How is empty if it must succeed. Here nothing is signed.
+func (w *world) adopts(how, command string, says ...string) {
 	w.Helper()
-	says := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return strings.HasPrefix(s, "--") })
-	flags := slices.DeleteFunc(args, func(s string) bool { return !strings.HasPrefix(s, "--") })
-	cmd := exec.CommandContext(w.ctx, w.Bin.Path("diapause-agent"), append([]string{
-		"adopt", "--kubeconfig=" + w.Kubeconfig, "--store=gs://" + bucket + "/e2e", "--in=" + w.namespace,
-		"--accept-unsigned",
-	}, flags...)...)
+	command = strings.NewReplacer("diapause-agent", w.Bin.Path("diapause-agent"), "$HOME/.kube/config", w.Kubeconfig,
+		"gs://my-bucket/snapshots", "gs://"+bucket+"/e2e", "--trusted-keys=trusted.pem",
+		"--accept-unsigned --in="+w.namespace).Replace(command)
+	cmd := exec.CommandContext(w.ctx, "bash", "-c", command)
 	cmd.Env = append(os.Environ(), "STORAGE_EMULATOR_HOST="+w.gcs.Address)
 	out, err := cmd.CombinedOutput()
 	if (err == nil) != (how == "") {
-		w.Fatalf("adopt %s: %v, want %s\n%s", flags, err, cmp.Or(how, "success"), out)
+		w.Fatalf("%s: %v, want %s\n%s", command, err, cmp.Or(how, "success"), out)
 	}
 	for _, s := range says {
 		if !strings.Contains(string(out), s) {
-			w.Errorf("adopt %s does not say %q:\n%s", flags, s, out)
+			w.Errorf("%s does not say %q:\n%s", command, s, out)
 		}
 	}
 }

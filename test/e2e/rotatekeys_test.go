@@ -130,14 +130,14 @@ const encryptionFile = "docs/tasks/encryption-signing.md"
 
 func encryptionPage(t *testing.T) (e encryption) {
 	t.Helper()
-	e.make = pageBlock(t, encryptionFile, "openssl rand -hex 32 > default")
+	e.make = pages.Text(t, "../..", encryptionFile, "openssl rand -hex 32 > default")
 	var kustomization struct {
 		Patches []struct {
 			Target struct{ Kind, Name string }
 			Patch  string
 		}
 	}
-	patches := pageBlock(t, encryptionFile, "patches:\n- target: {kind: DaemonSet, name: diapause-agent}\n"+
+	patches := pages.Text(t, "../..", encryptionFile, "patches:\n- target: {kind: DaemonSet, name: diapause-agent}\n"+
 		"  patch: |-\n    - op: add\n      path: /spec/template/spec/volumes/-\n      value: {name: keys")
 	if err := yaml.Unmarshal([]byte(patches), &kustomization); err != nil {
 		t.Fatal(err)
@@ -150,23 +150,13 @@ func encryptionPage(t *testing.T) (e encryption) {
 		}
 		e.patches[strings.ToLower(p.Target.Kind)+"/"+p.Target.Name] = string(patch)
 	}
-	e.change = strings.Split(pageBlock(t, encryptionFile, "# 1. The new key"), "\n# ")
+	e.change = strings.Split(pages.Text(t, "../..", encryptionFile, "# 1. The new key"), "\n# ")
 	if len(e.patches) != 2 || len(e.change) != 5 {
 		t.Fatalf("%s has changed: %+v", encryptionFile, e)
 	}
 	for i := range e.change { // the comment that begins a step has lost its sign
 		e.change[i] = "# " + strings.TrimPrefix(e.change[i], "# ")
 	}
-	e.only = pageBlock(t, encryptionFile, "kubectl get podsnapshots -A -o custom-columns")
+	e.only = pages.Text(t, "../..", encryptionFile, "kubectl get podsnapshots -A -o custom-columns")
 	return e
-}
-
-// pageBlock returns the block of a page that begins so.
-func pageBlock(t *testing.T, page, begins string) string {
-	t.Helper()
-	b, err := pages.Find("../..", page, begins)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.Text
 }

@@ -11,6 +11,7 @@ import (
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/images"
+	"diapause.dev/test/pages"
 )
 
 // workloadPolicy has pods save themselves, and ends them afterwards.
@@ -30,7 +31,7 @@ func selfSaving(t *testing.T) string {
 	t.Helper()
 	return `export boot=$(head -c 8 /dev/urandom | od -An -tx8 | tr -d ' ')
 printf '#!/bin/sh\necho "$boot restore" > /tmp/told\n' > /bin/renew-keys; chmod 755 /bin/renew-keys
-` + pageBlock(t, "docs/tasks/application.md", "exec 3<>/proc/gvisor/checkpoint") + `
+` + pages.Text(t, "../..", "docs/tasks/application.md", "exec 3<>/proc/gvisor/checkpoint") + `
 while [ ! -e /tmp/end ]; do usleep 10000; done`
 }
 

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// secondBuild reports whether the bed's runsc is the second build.
-func secondBuild(t *testing.T) bool {
+// repairedBuild reports whether the bed's runsc is the repaired build.
+func repairedBuild(t *testing.T) bool {
 	t.Helper()
 	var infos [2]os.FileInfo
 	for i, name := range []string{"runsc", tools.RunscFast} {
@@ -56,8 +56,8 @@ func (n *node) leftBehind(name string) (p *bed.Pod, boot string) {
 func TestLeftBehind(t *testing.T) {
 	n := start(t)
 	p, boot := n.leftBehind("origin")
-	if !secondBuild(t) {
-		n.checkpoint("origin", "--name=one")
+	if !repairedBuild(t) {
+		n.warnedOf("kubectl exec has left running", "origin", "--name=one")
 		n.lost(n.restore("one", "--name=branch")[0])
 		n.checkWhole(p, boot, 16)
 		n.asleep(p)
@@ -92,7 +92,7 @@ func TestOutputHeld(t *testing.T) {
 }
 
 // TestRunningSession checkpoints a pod while somebody sits at a shell in it. The restored pod has neither the shell nor
-// what ran in its foreground. What has a session of its own goes on, with the second build.
+// what ran in its foreground. What has a session of its own goes on, with the repaired build.
 func TestRunningSession(t *testing.T) {
 	n := start(t)
 	p, boot := n.leftBehind("origin")
@@ -109,7 +109,7 @@ func TestRunningSession(t *testing.T) {
 	n.eventually("all of it runs", func() error { return n.run(p, all, nil) })
 	n.checkpoint("origin", "--name=one")
 	branch := n.restore("one", "--name=branch")[0]
-	if !secondBuild(t) {
+	if !repairedBuild(t) {
 		n.eventually("all of it has ended", func() error { return n.run(branch, nil, all) })
 		return
 	}
@@ -137,6 +137,15 @@ func (n *node) run(p *bed.Pod, some, none []string) error {
 		return fmt.Errorf("%q runs in %s", none[i], p.Name)
 	}
 	return nil
+}
+
+// warnedOf checkpoints a pod, which warns of something.
+func (n *node) warnedOf(what string, args ...string) {
+	n.Helper()
+	out, err := exec.CommandContext(n.ctx, "diapause", append([]string{"checkpoint"}, args...)...).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), what) {
+		n.Errorf("a checkpoint does not warn of %q: %v\n%s", what, err, out)
+	}
 }
 
 // lost waits until nobody listens in a pod that runs.

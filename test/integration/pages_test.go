@@ -48,8 +48,8 @@ func (n *node) configure() {
 		n.Fatalf("%s has no handler of the bed's", file)
 	}
 	for path, text := range map[string]string{
-		file:          before + n.block(installNode, first),
-		bed.RunscFile: n.block(installNode, "binary_name", "/usr/local/bin/runsc", n.bed.Bin.Path("runsc")),
+		file:          before + pages.Text(n, "../..", installNode, first),
+		bed.RunscFile: pages.Text(n, "../..", installNode, "binary_name", "/usr/local/bin/runsc", n.bed.Bin.Path("runsc")),
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			n.Fatal(err)
@@ -60,24 +60,10 @@ func (n *node) configure() {
 	}
 }
 
-// block returns the block of a page that begins so, with each pair's first string replaced by its second.
-func (n *node) block(page, begins string, pairs ...string) string {
-	n.Helper()
-	b, err := pages.Find("../..", page, begins)
-	if err != nil {
-		n.Fatal(err)
-	}
-	text, err := b.Replace(pairs...)
-	if err != nil {
-		n.Fatal(err)
-	}
-	return text
-}
-
 // script runs a block with bash.
 func (n *node) script(page, begins string, pairs ...string) {
 	n.Helper()
-	script := n.block(page, begins, pairs...)
+	script := pages.Text(n, "../..", page, begins, pairs...)
 	out, err := exec.CommandContext(n.ctx, "bash", "-euo", "pipefail", "-c", script).CombinedOutput()
 	if n.Logf("%s\n%s", script, out); err != nil {
 		n.Fatal(err)

@@ -14,8 +14,9 @@ import (
 )
 
 // TestWorkingSet restores a pod three times. The first restore records what the pod waits for, and the others begin
-// with that: a sandbox of the second build loads it before anything else. Each has all its memory, and the working set
-// stays, though hardly anything is waited for by then. A snapshot of the last one begins with what it shares of it.
+// with that: a sandbox of the repaired build loads it before anything else. Each has all its memory, and the working
+// set stays, though hardly anything is waited for by then. A snapshot of the last one begins with what it shares of
+// it.
 //
 // The store is slow until the first pod has read something: it would have all memory before that, and wait for nothing.
 func TestWorkingSet(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
@@ -72,4 +73,19 @@ func (b Block) Replace(pairs ...string) (string, error) {
 		}
 	}
 	return strings.NewReplacer(pairs...).Replace(b.Text), nil
+}
+
+// Text returns the text of the one block of a page that begins so, with each pair's first string replaced by its
+// second. It ends the test if there is none: see [Find] and [Block.Replace].
+func Text(t testing.TB, root, page, begins string, pairs ...string) string {
+	t.Helper()
+	b, err := Find(root, page, begins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := b.Replace(pairs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

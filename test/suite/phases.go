@@ -85,7 +85,7 @@ const rareCluster = "AgentKilledIn(Checkpoint|Restore)|CPULimit|RootfsVolumes(On
 	"EndsWithoutAgent|SleepNodeLost|SleepTriggered"
 
 // rareBuild are tests that build and run what changes seldom: the release, gVisor's patched packages beside its own,
-// and images that are compressed or loaded without what the second build keeps.
+// and images that are compressed or loaded without what the repaired build keeps.
 const rareBuild = "^Test(Release|SameAsGVisors|CrossCompressed|EarlyLoad(Compressed|Unkept|Alone))$"
 
 // phases are all phases, in the order in which they are reported.
@@ -146,10 +146,10 @@ var phases = []phase{
 		timeout: 60 * time.Minute, flags: []string{"-p=1", "-run=" + rareBuild}, asked: true,
 	},
 	{
-		name: "second-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
+		name: "stock-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
 		flags: []string{"-run=^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|" +
 			"CheckpointWhileLoading|DamagedSnapshots|Sleep|WorkingSet|LeftBehind|RunningSession)$"},
-		env: []string{"DIAPAUSE_RUNSC=runsc-fast"}, asked: true,
+		env: []string{"DIAPAUSE_RUNSC=runsc"}, asked: true,
 	},
 	{
 		name: "e2e", pick: named("test/e2e"), format: eachTest, timeout: 80 * time.Minute,

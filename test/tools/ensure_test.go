@@ -190,7 +190,7 @@ func TestBuildThatFails(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n")
 	if got := list(t, ensure(t, g, cache)); !slices.Equal(got, []string{"name"}) {
-		t.Errorf("the directory of the second build holds %q", got)
+		t.Errorf("the directory of the repaired build holds %q", got)
 	}
 }
 
