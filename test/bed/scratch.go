@@ -68,13 +68,23 @@ func makeDisks(dir string) error {
 // default, or runsc, gVisor's own build.
 const RunscVariable = "DIAPAUSE_RUNSC"
 
+// RunscStock is gVisor's own build among the programs of a bed, beside [tools.RunscFast]. One of the two is runsc, too.
+const RunscStock = "runsc-stock"
+
 // link gives the bed its own copy of the programs.
 func (s *scratch) link(bin tools.Bin) (tools.Bin, error) {
 	bin, err := bin.Link(context.Background(), filepath.Join(s.dir, "bin"))
-	if name := cmp.Or(os.Getenv(RunscVariable), tools.RunscFast); err == nil && name != "runsc" {
-		err = errors.Join(os.Remove(bin.Path("runsc")), os.Link(bin.Path(name), bin.Path("runsc")))
+	if err == nil {
+		err = os.Rename(bin.Path("runsc"), bin.Path(RunscStock))
 	}
-	return bin, err
+	if err != nil {
+		return bin, err
+	}
+	name := cmp.Or(os.Getenv(RunscVariable), tools.RunscFast)
+	if name == "runsc" {
+		name = RunscStock
+	}
+	return bin, os.Link(bin.Path(name), bin.Path("runsc"))
 }
 
 // remove removes the bed's cgroups and its directory. All processes of the bed

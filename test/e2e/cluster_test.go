@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -94,7 +95,9 @@ func (c *cluster) importAgentTo(ctx context.Context, to func(ctx context.Context
 		return err
 	}
 	defer os.Remove(archive.Name())
-	if err := errors.Join(images.WriteAgentAs(archive, image, c.Bin, instead), archive.Close()); err != nil {
+	programs := map[string]string{tools.RunscFast: c.Bin.Path("runsc")} // nodes get the build that beds have
+	maps.Copy(programs, instead)
+	if err := errors.Join(images.WriteAgentAs(archive, image, c.Bin, programs), archive.Close()); err != nil {
 		return err
 	}
 	return to(ctx, archive.Name())

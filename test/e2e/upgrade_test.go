@@ -15,6 +15,7 @@ import (
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/images"
+	"diapause.dev/test/tools"
 )
 
 // Images of a later agent, and of one with another runsc besides.
@@ -44,7 +45,7 @@ func TestUpgrade(t *testing.T) {
 	w.restored(p, s, before)
 	w.replicated(s)
 
-	w.must(w.importAgent(w.ctx, laterRunsc, map[string]string{"runsc": w.otherRunsc()}))
+	w.must(w.importAgent(w.ctx, laterRunsc, map[string]string{tools.RunscFast: w.otherRunsc()}))
 	w.upgrade(w.ctx, laterRunsc)
 	w.moves(p)
 	w.keptOld(p)

@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"strconv"
@@ -46,11 +47,14 @@ func TestWorkingSet(t *testing.T) {
 			}
 			return nil
 		})
-		now := n.workingSetSize()
-		if now == 0 || now < before {
-			t.Errorf("the working set has %d bytes after %s, and had %d", now, name, before)
-		}
-		before = now
+		n.eventually("what "+name+" has waited for is in the store", func() error {
+			now := n.workingSetSize()
+			if now == 0 || now < before {
+				return fmt.Errorf("the working set has %d bytes, and had %d", now, before)
+			}
+			before = now
+			return nil
+		})
 		if name == "third" {
 			n.checkpoint("--name=next", name)
 		}

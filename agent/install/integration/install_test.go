@@ -183,7 +183,7 @@ func upgrade(t *testing.T, o *install.Options) {
 	t.Helper()
 	from := o.Programs
 	o.Programs = filepath.Join(t.TempDir(), "bin")
-	for _, name := range []string{"containerd-shim-diapause-v1", "runsc", "diapause", "gvisor-bin/checkpointgofer"} {
+	for _, name := range []string{"containerd-shim-diapause-v1", "runsc-fast", "diapause", "gvisor-bin/checkpointgofer"} {
 		data, err := os.ReadFile(filepath.Join(from, name))
 		must(t, err)
 		path := filepath.Join(o.Programs, name)
