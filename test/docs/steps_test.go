@@ -33,7 +33,7 @@ var steps = []step{
 	{page: "docs/install/cluster.md", begins: "imports =", why: "the containerd of each bed has this line"},
 	{page: "docs/install/cluster.md", begins: "(cd manifests/image", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/install/cluster.md", begins: "helm install", why: "make helm installs the chart with images of a bed"},
-	{page: "docs/install/node.md", begins: "make release", why: "TestRelease builds it"},
+	{page: "docs/install/node.md", begins: "make release\n", by: "test/tools/release.TestRelease"},
 	{page: "docs/install/node.md", begins: "[plugins.", by: "test/integration.TestPages"},
 	{page: "docs/install/node.md", begins: "binary_name", by: "test/integration.TestPages"},
 	{page: "docs/install/node.md", begins: "systemd-run", why: "beds have no systemd"},

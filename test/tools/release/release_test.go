@@ -23,6 +23,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"diapause.dev/test/images"
+	"diapause.dev/test/pages"
 	"diapause.dev/test/tools"
 )
 
@@ -50,6 +51,29 @@ func TestRelease(t *testing.T) {
 	t.Run("bill of materials", func(t *testing.T) { checkSBOM(t, first, image) })
 	t.Run("provenance", func(t *testing.T) { checkProvenance(t, first, image) })
 	t.Run("plugin", func(t *testing.T) { checkPlugin(t, first) })
+	t.Run("node", func(t *testing.T) { checkNode(t, first) })
+}
+
+// checkNode installs a release on a node as the page says, in another directory than /usr/local/bin.
+func checkNode(t *testing.T, dir string) {
+	from, to := filepath.Join(dir, rootDir, images.AgentDir), t.TempDir()
+	script := pages.Text(t, repository, "docs/install/node.md", "make release\n", "make release\n", "",
+		".cache/release/root/usr/local/bin", from, " /usr/local/bin/", " "+to+"/")
+	if out, err := exec.CommandContext(t.Context(), "bash", "-euc", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	for _, name := range tools.ReleasePrograms() {
+		of := name
+		switch name {
+		case tools.RunscFast:
+			continue
+		case "runsc":
+			of = tools.RunscFast
+		}
+		if !bytes.Equal(read(t, to, name), read(t, from, of)) {
+			t.Errorf("%s is not %s of the release", name, of)
+		}
+	}
 }
 
 // assembled makes a release from src in out, which it names as the Makefile does: from the working directory.
