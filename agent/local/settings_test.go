@@ -3,8 +3,11 @@ package local
 import (
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"diapause.dev/api/snapshot"
 )
 
 // TestParseSettings: the period is that of containerd 2.4 and newer, and 1 s if containerd cannot read it either. The
@@ -45,4 +48,16 @@ func FuzzParseSettings(f *testing.F) {
 			t.Errorf("%d networks", len(got.networks))
 		}
 	})
+}
+
+// TestDescribeRunsc: only gVisor's own build is attended to.
+func TestDescribeRunsc(t *testing.T) {
+	f := snapshot.Facts{RunscVersion: "v1", Platform: "systrap", Repaired: true}
+	if got := describeRunsc(f); got != "v1 on systrap" {
+		t.Errorf("the repaired build: %q", got)
+	}
+	f.Repaired = false
+	if got := describeRunsc(f); !strings.HasPrefix(got, "v1 on systrap; attention: ") {
+		t.Errorf("gVisor's own: %q", got)
+	}
 }

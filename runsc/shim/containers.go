@@ -407,7 +407,7 @@ func (c *containers) stateFor(ctx context.Context, q inquiry, r *task.StateReque
 // Containerd would try again too, but only after seconds.
 //
 // GVisor's shim deletes a process only when nobody holds its output (pkg/shim/v1/proc, execProcess), and answers no
-// Pids until then. A server that it has left behind may hold it for good. Then the error is of kind errHung.
+// Pids until then. A server that it has left behind may hold it as long as it runs. Then the error is of kind errHung.
 func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if r.ExecID != "" {
 		return passOn(ctx, &c.unanswered, forOutput, r.ID, c.TaskServiceExt.Delete, r)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"diapause.dev/runsc/traffic"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -48,18 +49,9 @@ func mute(pid int) (m muted, err error) {
 	if len(m) == 0 {
 		return m, errors.New("it has none")
 	}
-	raw, err := bpf.Assemble(noTCP)
-	if err != nil {
-		return m, err
-	}
-	filter := make([]unix.SockFilter, len(raw))
-	for i, x := range raw {
-		filter[i] = unix.SockFilter{Code: x.Op, Jt: x.Jt, Jf: x.Jf, K: x.K}
-	}
-	program := &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	for _, fd := range m {
-		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, program); err != nil {
-			return m, fmt.Errorf("attach a filter: %w", err)
+		if err := traffic.Attach(fd, noTCP); err != nil {
+			return m, err
 		}
 	}
 	return m, nil

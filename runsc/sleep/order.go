@@ -64,7 +64,8 @@ type Order struct {
 	Holder     string   `json:"holder,omitempty"`     // of Fall: who holds the lease of the pause
 	Image      string   `json:"image,omitempty"`      // of Fall: the image path of the restore that wakes the pod
 	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
-	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count: what is no use.
+	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count: what does not
+	// count.
 	Ignored   []traffic.Ignored `json:"ignored,omitempty"`
 	WakeToEnd bool              `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
 	Cause     string            `json:"cause,omitempty"`     // of Wake

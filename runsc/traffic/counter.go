@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -24,12 +25,8 @@ func (f *Filter) Count(pid int) (*Counter, error) {
 		return nil, err
 	}
 	defer ns.Close()
-	program, err := f.kernel()
-	if err != nil {
-		return nil, err
-	}
 	c := new(Counter)
-	err = ns.Do(func() (err error) { c.file, err = socket(program); return err })
+	err = ns.Do(func() (err error) { c.file, err = socket(f.kernel()); return err })
 	return c, err
 }
 
@@ -44,7 +41,7 @@ func (c *Counter) Read() (uint64, error) {
 		stats, err = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	})
 	if closed != nil || err != nil {
-		return c.total, fmt.Errorf("packet socket: statistics: %w, %w", closed, err)
+		return c.total, fmt.Errorf("packet socket: statistics: %w", errors.Join(closed, err))
 	}
 	c.total += uint64(stats.Packets) // with those that the socket has no room for
 	return c.total, nil
@@ -53,19 +50,20 @@ func (c *Counter) Read() (uint64, error) {
 // Close ends the counting.
 func (c *Counter) Close() error { return c.file.Close() }
 
-// attach has a packet socket get only what a filter accepts, and little of it.
-func attach(fd int, program []bpf.RawInstruction) error {
-	filter := make([]unix.SockFilter, len(program))
-	for i, x := range program {
+// Attach has a packet socket get only the frames that a program accepts.
+func Attach(fd int, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, x := range raw {
 		filter[i] = unix.SockFilter{Code: x.Op, Jt: x.Jt, Jf: x.Jf, K: x.K}
 	}
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1) // the kernel makes it its least
-	}
 	if err != nil {
-		return fmt.Errorf("packet socket: filter: %w", err)
+		return fmt.Errorf("attach a filter: %w", err)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ignored is traffic that is no use of a pod: IP packets from some addresses, for a port of the pod, or both.
+// Ignored is traffic that does not count: IP packets from some addresses, for a port of the pod, or both.
 type Ignored struct {
 	From netip.Prefix `json:"from,omitzero"`  // not valid: from anywhere
 	Port uint16       `json:"port,omitempty"` // of TCP, UDP or SCTP; 0: any, and all other protocols
@@ -73,12 +73,12 @@ func (f *Filter) Match(frame []byte) bool {
 }
 
 // kernel returns the filter for a packet socket: it accepts what Match reports, if that comes for this host alone.
-func (f *Filter) kernel() ([]bpf.RawInstruction, error) {
-	return bpf.Assemble(append([]bpf.Instruction{
+func (f *Filter) kernel() []bpf.Instruction {
+	return append([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_HOST, SkipTrue: 1},
 		bpf.RetConstant{Val: 0},
-	}, f.program...))
+	}, f.program...)
 }
 
 // block is a part of a program that accepts a packet if all its conditions are met. Otherwise the program goes on

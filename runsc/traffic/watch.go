@@ -33,14 +33,18 @@ func Watch(ctx context.Context, pid int) ([]Count, error) {
 
 // socket returns a socket that gets the beginning of each frame at the interfaces of this network namespace, or of
 // those that a filter accepts.
-func socket(filter []bpf.RawInstruction) (*os.File, error) {
+func socket(filter []bpf.Instruction) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)
 	}
 	if filter != nil {
-		if err := attach(fd, filter); err != nil {
-			return nil, errors.Join(err, unix.Close(fd))
+		err := Attach(fd, filter)
+		if err == nil { // the statistics are wanted, and no frames: the kernel makes it its least
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("packet socket: %w", err), unix.Close(fd))
 		}
 	}
 	const every = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order

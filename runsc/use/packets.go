@@ -60,9 +60,12 @@ func begin(pid int, ignored []traffic.Ignored, sessions string) (*count, error) 
 	if err != nil {
 		return nil, err
 	}
-	n := &count{c: c, network: fmt.Sprintf("/proc/%d/net", pid), file: sessions + packets}
-	if err := n.write(); err != nil {
-		return nil, errors.Join(err, c.Close())
+	n := &count{c: c, file: sessions + packets}
+	if n.network, err = os.Open(fmt.Sprintf("/proc/%d/net", pid)); err == nil {
+		err = n.write()
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
 }
@@ -70,7 +73,7 @@ func begin(pid int, ignored []traffic.Ignored, sessions string) (*count, error) 
 // count counts the packets of one sandbox.
 type count struct {
 	c       *traffic.Counter
-	network string // the directory of the kernel about its network namespace
+	network *os.File // the kernel's directory about its network, and not about that of a later process with this number
 	file    string
 	written uint64
 	some    bool // something was written
@@ -78,7 +81,7 @@ type count struct {
 
 // keep counts until the process has ended.
 func (n *count) keep(stop <-chan struct{}) {
-	defer n.c.Close()
+	defer n.close()
 	tick := time.NewTicker(countPause)
 	defer tick.Stop()
 	for {
@@ -96,13 +99,22 @@ func (n *count) keep(stop <-chan struct{}) {
 	}
 }
 
+// close closes its files. That of the network may be nil.
+func (n *count) close() error {
+	err := n.c.Close()
+	if n.network != nil {
+		err = errors.Join(err, n.network.Close())
+	}
+	return err
+}
+
 // write writes the number if it has changed. It never falls.
 func (n *count) write() error {
 	ignored, err := n.c.Read()
 	if err != nil {
 		return err
 	}
-	all, err := Received(n.network)
+	all, err := Received(fmt.Sprintf("/proc/self/fd/%d", n.network.Fd()))
 	if err != nil {
 		return err
 	}

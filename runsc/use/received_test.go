@@ -106,7 +106,7 @@ func receivePackets(t *testing.T) error {
 	}
 	for i, want := range map[int]uint64{0: 0, 1: 6} {
 		before := counts[i].written
-		if err := errors.Join(counts[i].write(), counts[i].c.Close()); err != nil {
+		if err := errors.Join(counts[i].write(), counts[i].close()); err != nil {
 			return err
 		}
 		n, err := Packets(files, filepath.Base(strings.TrimSuffix(counts[i].file, packets)))

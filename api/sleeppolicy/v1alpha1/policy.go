@@ -56,8 +56,8 @@ type SleepPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Idle IdleLimits `json:"idle,omitempty"`
-	// ignore is traffic that is no use of a pod, for instance that of a monitoring system. It does not keep a pod awake,
-	// and does not wake it. A pod that sleeps does not answer it: a new TCP connection is refused.
+	// ignore is traffic that does not count as use of a pod, such as that of a monitoring system. It does not keep a pod
+	// awake, and does not wake it. A pod that sleeps does not answer it: a new TCP connection is refused.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
