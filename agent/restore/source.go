@@ -67,20 +67,24 @@ const (
 	readRetryMost  = 5 * time.Second
 )
 
-// ReadAt implements gofer.Source. The sandbox cannot live without its memory.
+// ReadAt implements gofer.Source.
 func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
-	if file == runsc.WorkingSetFile { // a sandbox can live without it
+	if file == runsc.WorkingSetFile {
 		return s.readWorkingSet(off, p)
 	}
-	err := s.rs.feed(s.restore)
-	if err == nil {
-		err = s.readPatiently(ctx, file, off, p)
+	if err := s.rs.feed(s.restore); err != nil {
+		return err
 	}
-	if err != nil && ctx.Err() == nil {
-		s.restore.note(err)
-		s.rs.endSandbox(s.restore, err)
+	return s.readPatiently(ctx, file, off, p)
+}
+
+// Failed implements gofer.Source. The sandbox cannot live without its memory.
+func (s *source) Failed(file string, err error) {
+	if file == runsc.WorkingSetFile { // it can live without that
+		return
 	}
-	return err
+	s.restore.note(err)
+	s.rs.endSandbox(s.restore, err)
 }
 
 // readPatiently retries while the store is unreachable. It gives up on errors that a retry cannot help.

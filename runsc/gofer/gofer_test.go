@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -507,6 +508,7 @@ type image struct {
 
 	account  *gofer.Account // of this agent
 	breaches []error
+	failures []error
 }
 
 func (im *image) Account() *gofer.Account { return im.account }
@@ -515,6 +517,12 @@ func (im *image) Breach(err error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.breaches = append(im.breaches, err)
+}
+
+func (im *image) Failed(_ string, err error) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.failures = append(im.failures, err)
 }
 
 func (im *image) Size(file string) (int64, error) {
@@ -641,6 +649,11 @@ func TestRestore(t *testing.T) {
 	if err := pastTheEnd(c, fd, size); err != nil {
 		t.Error(err)
 	}
+	im.mu.Lock()
+	if len(im.failures) == 0 || !strings.Contains(im.failures[0].Error(), "where the file has") {
+		t.Errorf("reported: %v", im.failures)
+	}
+	im.mu.Unlock()
 	if _, err := c.OpenRead("secret"); err == nil {
 		t.Error("opened a file that the image does not have")
 	}

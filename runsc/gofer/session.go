@@ -24,9 +24,11 @@ type Source interface {
 	// Size returns the size of an image file in bytes, or why there is none.
 	Size(file string) (int64, error)
 	// ReadAt fills p from off on, with verified bytes only. It is not asked for bytes beyond the end. If the failure
-	// may pass (the store is unreachable), it retries until ctx is done. An error is final, and the sandbox does not
-	// survive it.
+	// may pass (the store is unreachable), it retries until ctx is done. An error is final.
 	ReadAt(ctx context.Context, file string, off int64, p []byte) error
+	// Failed reports why a read of a file has failed, before the sandbox is told. The sandbox does not survive that if it
+	// cannot do without the file.
+	Failed(file string, err error)
 	// Asked reports a read before it is carried out, in the order in which the sandbox asks, and why. A read that was
 	// Ahead is reported once more if somebody comes to wait for it. Asked must not wait for anything.
 	Asked(file string, off, n int64, why Need)
@@ -213,6 +215,7 @@ func (s *session) handle(m *sidecar.Message, f *sidecar.File) error {
 	case sidecar.KindRead:
 		r, err := s.read(m)
 		if err != nil {
+			s.src.Failed(s.files[m.File].name, err)
 			return s.answer(sidecar.KindCompleted, m.ID, err)
 		}
 		why := s.need(r)
@@ -363,6 +366,7 @@ func (s *session) work(ctx context.Context) {
 		if err != nil {
 			m.Text = err.Error()
 			s.log.Error("read for the sandbox failed", "file", r.file.name, "offset", r.off, "error", err)
+			s.src.Failed(r.file.name, err)
 		}
 		if err := s.conn.Send(&m, -1); err != nil {
 			// The sidecar notices. What it sent before it went must still be received.
@@ -372,12 +376,16 @@ func (s *session) work(ctx context.Context) {
 }
 
 // carryOut fills the ranges of r and returns the number of bytes. At the end of the file that is less than was
-// asked for.
+// asked for. No sandbox asks for memory beyond the end.
 func (s *session) carryOut(ctx context.Context, r *readRequest) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
 	n := s.length(r)
+	if n < r.total && r.file.order != nil {
+		s.src.Failed(r.file.name, fmt.Errorf("%s: read of %d bytes at %d, where the file has %d", r.file.name, r.total,
+			r.off, n))
+	}
 	if n == 0 {
 		return 0, nil
 	}

@@ -27,6 +27,8 @@ const (
 	access          = "docs/tasks/access.md"
 	encryption      = "docs/tasks/encryption-signing.md"
 	upgrade         = "docs/operations/upgrade.md"
+	stores          = "docs/install/stores.md"
+	adoption        = "docs/operations/adopt.md"
 	recovery        = "docs/operations/recovery.md"
 	troubleshooting = "docs/operations/troubleshooting.md"
 )
@@ -152,6 +154,7 @@ func (r *reader) counts(enough func([]string) bool) (counts []string) {
 func (r *reader) use() {
 	r.sleeps()
 	r.permits()
+	r.adopts()
 	r.looks()
 	r.bash("kubectl delete pod counter")
 	r.bash(r.lines(upgrade, removeSnapshots)[0] + "\nkubectl delete podsnapshotmanualtriggers --all")
@@ -190,12 +193,38 @@ func (r *reader) permits() {
 	r.bash("kubectl delete namespace team-a --wait=false")
 }
 
+// adopts joins the keys of another cluster to those of this one, as before an adoption of its snapshots.
+func (r *reader) adopts() {
+	other := &reader{T: r.T, ctx: r.ctx, c: r.c, dir: filepath.Join(r.dir, "old")}
+	must(r.T, os.Mkdir(other.dir, 0o700))
+	other.bash(strings.Join(r.lines(encryption, "openssl genpkey")[:2], "\n"))
+	other.bash(strings.Join(r.lines(encryption, "openssl rand -hex 32 > default")[:2], "\n"))
+	r.run(encryption, "openssl rand -hex 32 > default")
+	r.run(adoption, "cat old/trusted.pem >> trusted.pem")
+	r.bash("kubectl -n diapause-system rollout status daemonset/diapause-agent")
+	r.run(adoption, "cat old/default >> default")
+	for secret, files := range map[string][]string{
+		"diapause-signing": {"trusted.pem"}, "diapause-keys": {"default", "team-a"},
+	} {
+		for _, name := range files {
+			escaped := strings.Replace(name, ".", `\.`, 1)
+			got := r.bash("kubectl -n diapause-system get secret " + secret + " -o jsonpath='{.data." + escaped +
+				"}' | base64 -d")
+			if theirs := r.bash("cat old/" + name); !strings.HasSuffix(got, theirs) || len(got) != 2*len(theirs) {
+				r.Errorf("%s of %s is not this cluster's key above that of the other", name, secret)
+			}
+		}
+	}
+}
+
 // looks does what operators do to see how things are, and repeats what an upgrade does.
 func (r *reader) looks() {
 	r.run(termination, "kubectl annotate podsnapshotpolicy counters")
 	agent := kubectl(r.ctx, r.T, r.c, "--namespace=diapause-system", "get", "pods",
 		"--selector=app.kubernetes.io/name=diapause-agent", "--output=jsonpath={.items[0].metadata.name}")
 	r.prints(r.run(troubleshooting, "kubectl -n diapause-system get pods -o wide", "AGENT", agent), agent, "runsc")
+	r.prints(r.run(stores, "kubectl -n diapause-system exec AGENT", "AGENT", agent,
+		"/path", "/var/lib/diapause/made"), "dir:/var/lib/diapause/made")
 	r.prints(r.run(upgrade, ".cache/release/root", ".cache/release/root/usr/local/bin/runsc --version\n", ""),
 		"runsc", "sleeping pods")
 	r.prints(r.run(upgrade, "kubectl apply -k manifests/\n", "-k manifests/", "-k overlay"), "successfully rolled out")

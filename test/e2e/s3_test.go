@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,11 +11,13 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/storage"
 	"diapause.dev/storage/s3"
 	"diapause.dev/test/bed"
+	"diapause.dev/test/pages"
 )
 
 // s3Bucket is the bucket of the tests in S3, and s3Secret the Secret with its credentials.
@@ -22,6 +25,9 @@ const (
 	s3Bucket = "snapshots-s3"
 	s3Secret = "bucket-credentials"
 )
+
+// s3Objects get the credentials.
+var s3Objects = []string{"daemonset/diapause-agent", "deployment/diapause-controller"}
 
 // inS3 says that snapshots go to a bucket in S3, and selects pods.
 const inS3 = `
@@ -39,24 +45,41 @@ spec:
   triggerConfig: {type: manual, postCheckpoint: resume}
 `
 
-// s3Patches give the agents and the controller the credentials of the bucket, each by a mount of its own, as
-// docs/install/stores.md says. The controller does not run as root.
-var s3Patches = map[string]string{
-	"daemonset/diapause-agent": `[
-{"op": "add", "path": "/spec/template/spec/volumes/-",
- "value": {"name": "credentials", "secret": {"secretName": "` + s3Secret + `", "defaultMode": 256}}},
-{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-",
- "value": {"name": "credentials", "mountPath": "/etc/diapause/credentials", "readOnly": true}},
-{"op": "add", "path": "/spec/template/spec/containers/0/args/-",
- "value": "--bucket-credentials=/etc/diapause/credentials"}]`,
-	"deployment/diapause-controller": `[
+// s3Controller gives the controller the credentials of the bucket by a mount. It does not run as root.
+const s3Controller = `[
 {"op": "add", "path": "/spec/template/spec/securityContext/fsGroup", "value": 65532},
 {"op": "add", "path": "/spec/template/spec/volumes",
  "value": [{"name": "credentials", "secret": {"secretName": "` + s3Secret + `", "defaultMode": 288}}]},
 {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts",
  "value": [{"name": "credentials", "mountPath": "/etc/diapause/credentials", "readOnly": true}]},
 {"op": "add", "path": "/spec/template/spec/containers/0/args/-",
- "value": "--bucket-credentials=/etc/diapause/credentials"}]`,
+ "value": "--bucket-credentials=/etc/diapause/credentials"}]`
+
+// s3Agent returns the patch that gives the agents the credentials of the bucket, as docs/install/stores.md says.
+func (w *world) s3Agent() string {
+	w.Helper()
+	var pod struct {
+		Volumes    []any
+		Containers []struct {
+			Args         []any
+			VolumeMounts []any
+		}
+	}
+	w.must(yaml.UnmarshalStrict([]byte(pages.Text(w, "../..", "docs/install/stores.md", "volumes:\n- {name: credentials",
+		"bucket-of-tenant-a", s3Secret, "- name: agent\n ", "-")), &pod))
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	const spec = "/spec/template/spec/"
+	patch, err := json.Marshal([]op{
+		{"add", spec + "volumes/-", pod.Volumes[0]},
+		{"add", spec + "containers/0/volumeMounts/-", pod.Containers[0].VolumeMounts[0]},
+		{"add", spec + "containers/0/args/-", pod.Containers[0].Args[0]},
+	})
+	w.must(err)
+	return string(patch)
 }
 
 // TestS3 keeps snapshots in a bucket of S3. A pod goes on on another node, and so does one that was asleep when it was
@@ -135,7 +158,7 @@ func (w *world) useS3() storage.Backend {
 	w.must(os.WriteFile(file, []byte(content), 0o600))
 	w.kubectl("--namespace="+system, "create", "secret", "generic", s3Secret, "--from-file="+file)
 	w.Cleanup(w.withoutS3)
-	for object, patch := range s3Patches {
+	for object, patch := range map[string]string{s3Objects[0]: w.s3Agent(), s3Objects[1]: s3Controller} {
 		w.kubectl("--namespace="+system, "patch", object, "--type=json", "--patch="+patch)
 	}
 	w.must(w.rollout(w.ctx))
@@ -156,7 +179,7 @@ func (w *world) withoutS3() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	errs := []error{w.forget()}
-	for object := range s3Patches {
+	for _, object := range s3Objects {
 		_, err := w.Kubectl(ctx, "--namespace="+system, "rollout", "undo", object)
 		errs = append(errs, err)
 	}

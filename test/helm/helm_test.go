@@ -10,6 +10,7 @@ import (
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
+	"diapause.dev/test/pages"
 )
 
 // later is the image that an upgrade brings.
@@ -47,7 +48,8 @@ func TestRelease(t *testing.T) {
 	w.uninstalls()
 }
 
-// TestAdoption: Helm takes over what kubectl has installed. A pod that sleeps sleeps on, and wakes.
+// TestAdoption: Helm takes over what kubectl has installed. A pod that sleeps sleeps on, and wakes. Then it is installed
+// once more, as docs/install/cluster.md says.
 func TestAdoption(t *testing.T) {
 	w := begin(t, "diapause-system")
 	w.ready(func() { w.kubectl("apply", "--kustomize=../daemonset/overlay") })
@@ -62,6 +64,11 @@ func TestAdoption(t *testing.T) {
 	w.asleep("True")
 	w.wakes("after-adoption", life)
 	w.uninstalls()
+	w.ready(func() {
+		w.bash(pages.Text(w, "../..", "docs/install/cluster.md", "helm install diapause charts/diapause",
+			"REGISTRY", "localhost", "--set image.digest=sha256:…", "--values="+w.values))
+	})
+	w.tries()
 }
 
 // tries runs the chart's test. What it has made is gone afterwards, with its rights.

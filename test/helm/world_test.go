@@ -72,6 +72,18 @@ func (w *world) helm(args ...string) (string, error) {
 	return string(out), err
 }
 
+// bash runs a block of a page, as a user does in the repository.
+func (w *world) bash(script string) {
+	w.Helper()
+	cmd := exec.CommandContext(w.ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "HOME="+w.TempDir(), "KUBECONFIG="+w.Kubeconfig)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+}
+
 // succeeds is helm, which must succeed.
 func (w *world) succeeds(args ...string) string {
 	w.Helper()

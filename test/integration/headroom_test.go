@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -201,19 +202,20 @@ func TestHostileMemoryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.serving(p)
-	n.connect(p, 3000) // so that the sentry frees memory for a while
 	pid, memory := n.sentry(p), n.podMemory(p)
 	more := int((most-memory.Usage)>>20) - tight>>20
 	if err := n.take(p, more); err != nil {
 		t.Fatal(err)
 	}
-	taken := make(chan error, 1)
+	var taken error
 	err = n.during("capture", request(p, false), func() {
 		n.freezeSentry(pid)
-		go func() { taken <- n.take(p, 2*tight>>20) }() // once it runs on
+		release := n.holdShims(p) // which would put the limit back before the program takes more
 		n.signal(pid, syscall.SIGCONT)
+		taken = n.take(p, 2*tight>>20)
+		release()
 	})
-	if err := errors.Join(err, <-taken); err != nil {
+	if err := errors.Join(err, taken); err != nil {
 		t.Fatal(err)
 	}
 	memory = n.podMemory(p)
@@ -235,6 +237,25 @@ func TestHostileMemoryLimit(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// holdShims stops the shims of a pod by SIGSTOP until release is called.
+func (n *node) holdShims(p *bed.Pod) (release func()) {
+	n.Helper()
+	shims, err := bed.Shims(p.ID)
+	if err != nil || len(shims) == 0 {
+		n.Fatalf("shims %v, %v", shims, err)
+	}
+	for _, shim := range shims {
+		n.signal(shim, syscall.SIGSTOP)
+	}
+	release = sync.OnceFunc(func() {
+		for _, shim := range shims {
+			n.signal(shim, syscall.SIGCONT)
+		}
+	})
+	n.Cleanup(release) // a test that failed meanwhile
+	return release
 }
 
 // take has a workload keep so many MiB more.
