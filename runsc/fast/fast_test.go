@@ -22,6 +22,7 @@ func TestSameAsGVisors(t *testing.T) {
 		{"./pkg/difftest", "-run", "^(Test|Fuzz)", "-graphs=" + graphs, short},
 		{"./pkg/sentry/pgalloc/..."},
 		{"./pkg/sentry/state/stateipc"},
+		{"./pkg/tcpip/transport/..."},
 		{"./runsc/specutils"},
 	} {
 		t.Log(output(t, dir, append([]string{

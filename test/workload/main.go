@@ -4,7 +4,8 @@
 //
 //	workload serve    --mib N   fill memory; GET /verify, POST /dirty?mib_per_s=R,
 //	                            GET /touch?mib=N&pieces=N, POST /loop?on=BOOL, GET /loop?reset=1,
-//	                            POST /work?kind=memory|syscalls&threads=N, GET /work?reset=1
+//	                            POST /work?kind=memory|syscalls&threads=N, GET /work?reset=1,
+//	                            POST /own?to=HOST:PORT, POST /say?text=TEXT
 //	workload rest     --mib N   fill memory, and do nothing between requests; GET /verify, POST /count, GET /socket
 //	workload order    --mib N   write memory in order at full speed; GET /verify, POST /freeze?on=BOOL
 //	workload fidelity           everything else that a process can have; GET /report

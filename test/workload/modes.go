@@ -33,6 +33,9 @@ func serve(ctx context.Context, o options) error {
 	l := looper{job: job{ctx: ctx}, memory: m}
 	k := worker{job: job{ctx: ctx}, memory: m}
 	s := newServer()
+	bound := new(own)
+	s.handle("POST /own", bound.open)
+	s.handle("POST /say", bound.say)
 	s.handle("GET /verify", func(*http.Request) (any, error) { return m.Verify(), nil })
 	s.handle("POST /dirty", w.dirty)
 	s.handle("GET /touch", func(r *http.Request) (any, error) { return touch(m, r) })

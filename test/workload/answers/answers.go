@@ -16,6 +16,12 @@ type State struct {
 // Tick is how often the counter of a life grows by one.
 const Tick = 10 * time.Millisecond
 
+// OwnTCP and OwnUDP are the ports at which a workload answers at its pod's own address, after POST /own.
+const (
+	OwnTCP = 7000
+	OwnUDP = 8125
+)
+
 // Count is the answer to POST /count of the mode rest.
 type Count struct {
 	Boot  string `json:"boot"`  // as in [State]
