@@ -28,13 +28,16 @@ type Sleeps interface {
 	Wake(ctx context.Context, sandbox string) error
 }
 
+// ErrAsleep is the kind of error of a pod that is to be put to sleep, or to be ended, and sleeps.
+var ErrAsleep = errors.New("it sleeps")
+
 // seeAsleep notes whether the pod sleeps. It returns an error if a pod that sleeps cannot be what the request wants.
 func (c *checkpoint) seeAsleep() error {
 	c.asleep = c.cs.sleeps(c.rec.SandboxID)
 	if !c.asleep || c.o.Handover == nil && !c.o.Ending && c.o.sentry == nil {
 		return nil
 	}
-	return fmt.Errorf("pod %s: %w: it sleeps, and is saved already: wake it first", c.pod, cri.ErrNotRunning)
+	return fmt.Errorf("pod %s: %w: %w, and is saved already: wake it first", c.pod, cri.ErrNotRunning, ErrAsleep)
 }
 
 // sleeps reports whether the pod of a sandbox sleeps.

@@ -194,7 +194,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	key := parseKey(req.Snapshot, pod.Namespace)
 	if req.Error != "" {
 		s.Logger.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)
-		failure := errors.New(req.Error)
+		failure := s.Restores.Explain(req.Request, errors.New(req.Error))
 		if req.Woken != nil { // it was to wake the pod, which has not run since
 			if err := s.Restores.Unwoken(req.Request, req.SandboxId, pod); err != nil {
 				s.Logger.Error("a pod that could not be woken starts cold", "request", req.Request, "error", err)

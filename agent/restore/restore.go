@@ -380,6 +380,20 @@ func (rs *Restores) find(ctx context.Context, request string) (*restore, error) 
 	return r, nil
 }
 
+// Explain adds to what the shim says of a failed restore what this agent knows of it: why memory could not be read.
+func (rs *Restores) Explain(request string, failure error) error {
+	rs.mu.Lock()
+	r := rs.all[request]
+	rs.mu.Unlock()
+	if r == nil {
+		return failure
+	}
+	if err := r.failure(); err != nil && !errors.As(err, new(toldByShim)) {
+		return fmt.Errorf("%w: %w", err, failure)
+	}
+	return failure
+}
+
 // Reported notes that the shim has reported a failed restore of a sandbox, and ends the sandbox. If the restore's
 // sidecar is still connected, the restore ends only with that connection.
 func (rs *Restores) Reported(request, sandbox string, failure error) {

@@ -13,8 +13,10 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
+	"diapause.dev/storage"
 )
 
 // killer is a Runtime that counts the pods that it kills, and a Cluster that counts what it is told.
@@ -103,4 +105,26 @@ func TestHostileSidecarEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExplain: what the shim says of a failed restore comes with what the agent knows of it, and is not repeated.
+func TestExplain(t *testing.T) {
+	a := newRig(t)
+	a.make(t, "one", "old!", snapshot.WholePod)
+	told := errors.New("runsc ended: EOF")
+	for _, failed := range []bool{true, false} {
+		r := a.mustPrepare(t, fmt.Sprintf("sandbox-%t", failed))
+		if failed {
+			(&source{rs: a.Restores, restore: r}).Failed(runsc.StateFile, storage.ErrCorrupt)
+		}
+		err := a.Explain(r.Request, told)
+		a.Reported(r.Request, r.SandboxID, err)
+		if !errors.Is(err, told) || errors.Is(err, storage.ErrCorrupt) != failed || strings.Count(err.Error(), "EOF") != 1 {
+			t.Errorf("failed %t: %v", failed, err)
+		}
+	}
+	if err := a.Explain("unknown", told); err != told {
+		t.Errorf("another request: %v", err)
+	}
+	a.end()
 }

@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"diapause.dev/test/images"
 )
 
 // plugin runs the plugin, as kubectl does. It returns what the plugin prints, what it says beside that, and its exit
@@ -72,6 +75,9 @@ func TestPlugin(t *testing.T) {
 	if r := row(w.asks("pods"), "web"); !strings.Contains(r, "Asleep") {
 		t.Errorf("the pod that sleeps is listed as %q", r)
 	}
+	if out := w.asks("sleep", "web"); !strings.Contains(out, "Asleep") {
+		t.Errorf("a pod that sleeps already: %s", out)
+	}
 	w.asks("wake", "web")
 	if r := row(w.asks("pods", "--all-namespaces"), w.namespace); !strings.Contains(r, "Awake") {
 		t.Errorf("the pod that is awake is listed as %q", r)
@@ -81,6 +87,14 @@ func TestPlugin(t *testing.T) {
 	w.asks("rm", snapshot)
 	if out := w.asks("ls"); strings.Contains(out, snapshot) {
 		t.Errorf("a deleted snapshot is listed:\n%s", out)
+	}
+	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: ended, namespace: %s}, spec: {restartPolicy: Never,
+		containers: [{name: c, image: %q, command: ["true"]}]}}`, w.namespace, images.Busybox))
+	w.kubectl("wait", "pod/ended", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+	for _, doing := range []string{"sleep", "wake"} {
+		if out, said, code := w.plugin(doing, "ended"); code != 1 || !strings.Contains(said, "it has ended (Succeeded)") {
+			t.Errorf("%s of a pod that has ended: exit code %d: %s%s", doing, code, out, said)
+		}
 	}
 	for _, args := range [][]string{{"checkpoint", "nobody"}, {"sleep", "nobody"}, {"rm", snapshot}} {
 		if out, said, code := w.plugin(args...); code != 3 || !strings.Contains(said, args[1]) {

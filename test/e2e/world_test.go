@@ -73,6 +73,7 @@ var leaving struct {
 func (w *world) end(ns *corev1.Namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 	defer cancel()
+	w.plain(ctx, ns.Name)
 	if w.Failed() {
 		w.Log(w.report(ctx, ns.Name))
 		var logs []string

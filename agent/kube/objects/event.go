@@ -1,6 +1,9 @@
 package objects
 
 import (
+	"hash/crc32"
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,10 +24,21 @@ const (
 	ActionWake       = "Wake"
 )
 
-// NodeEvent makes an event on this process's node, without waiting for the API server.
+// NodeEvent makes an event on this process's node, without waiting for the API server. Events that differ in their text
+// alone, which may be repeated with other figures for days, are counted as one.
 func (o *Objects) NodeEvent(kind, action, message string) {
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.nodeName, UID: types.UID(o.nodeName)}
 	o.events.Eventf(node, nil, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+}
+
+// say makes an event about a pod. Client-go counts events that differ in their text alone as one, and shows the first
+// text: a pod would stay awake for what is long over. So the version of the pod, which nobody shows, keeps texts apart.
+func (o *Objects) say(about *corev1.ObjectReference, related runtime.Object, kind, reason, action, message string) {
+	message = rules.Message(message)
+	if about.ResourceVersion == "" {
+		about.ResourceVersion = strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(message))), 10)
+	}
+	o.events.Eventf(about, related, kind, reason, action, "%s", message)
 }
 
 // Event makes an event on a pod, without waiting for the API server. K names the PodSnapshot concerned, which need
@@ -42,7 +56,7 @@ func (o *Objects) Event(ref snapshot.PodRef, k snapshot.Key, kind, action, messa
 			APIVersion: podsnapshotv1.GroupVersion.String(), Kind: "PodSnapshot", Namespace: k.Namespace, Name: k.Name,
 		}
 	}
-	o.events.Eventf(pod, related, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+	o.say(pod, related, kind, podsnapshotv1.EventReason, action, message)
 }
 
 // SleepEvent makes an event on a pod, about its sleep, without waiting for the API server.
@@ -50,16 +64,15 @@ func (o *Objects) SleepEvent(ref snapshot.PodRef, kind, reason, action, message 
 	pod := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
 	}
-	o.events.Eventf(pod, nil, kind, reason, action, "%s", rules.Message(message))
+	o.say(pod, nil, kind, reason, action, message)
 }
 
 // AnnotationEvent makes a warning on a pod, about its annotations as they are now, without waiting for the API server.
-// Events that differ in their text alone are counted as one. So it names the version of the pod that it is about.
+// It names the version of the pod that it is about, so that one about later annotations is another one.
 func (o *Objects) AnnotationEvent(pod *corev1.Pod, message string) {
 	at := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		ResourceVersion: pod.ResourceVersion,
 	}
-	o.events.Eventf(at, nil, corev1.EventTypeWarning, podsnapshotv1.ReasonInvalidAnnotation, ActionWake, "%s",
-		rules.Message(message))
+	o.say(at, nil, corev1.EventTypeWarning, podsnapshotv1.ReasonInvalidAnnotation, ActionWake, message)
 }

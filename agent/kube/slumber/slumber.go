@@ -386,6 +386,9 @@ func (s *Slumbers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error)
 	if err == nil {
 		_, err = s.Sleeps.Sleep(s.life, s.life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
 	}
+	if errors.Is(err, checkpoint.ErrAsleep) {
+		return podsnapshotv1.SleepAsleep, nil
+	}
 	if err != nil {
 		s.Objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
 			objects.ActionSleep, "The pod stays awake: "+err.Error())

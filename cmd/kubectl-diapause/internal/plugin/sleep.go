@@ -68,6 +68,9 @@ func (p *plugin) request(ctx context.Context, doing, name, annotation string, an
 	if err := p.client.Get(ctx, p.key(name), &pod); err != nil {
 		return failed(err)
 	}
+	if phase := pod.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed {
+		return failed(fmt.Errorf("it is not running, it has ended (%s)", phase))
+	}
 	id := "kubectl-" + time.Now().UTC().Format("20060102T150405.000000000")
 	annotations[annotation] = id
 	if err := p.annotate(ctx, &pod, annotations); err != nil {
@@ -89,7 +92,8 @@ func (p *plugin) request(ctx context.Context, doing, name, annotation string, an
 	})
 	switch {
 	case err != nil && !answered && ctx.Err() != nil:
-		return failed(fmt.Errorf("%w: no agent has answered: does the pod run under Diapause, on a node with an agent?", err))
+		return failed(fmt.Errorf("%w: no agent has answered: does the pod run under Diapause, on a node with an agent? "+
+			"The request stays: to take it back, run kubectl annotate pod %s %s-", err, name, annotation))
 	case err != nil:
 		return failed(err)
 	case answer.State == podsnapshotv1.SleepFailed:
