@@ -126,7 +126,7 @@ func (r *reader) start() {
 	r.bash("kubectl apply -f counter.yaml")
 	r.bash("kubectl wait --for=condition=Ready pod/counter --timeout=60s")
 	r.counts(func(counts []string) bool { return len(counts) > 1 }) // then it can be told from a fresh one
-	r.run(quickstart, "kubectl wait --for=condition=Ready pod/counter\n")
+	r.run(quickstart, "kubectl apply -f counter.yaml")
 	out := r.run(snapshots, "kubectl get podsnapshotmanualtriggers,podsnapshots")
 	name := kubectl(r.ctx, r.T, r.c, "get", "podsnapshotmanualtrigger/first",
 		"--output=jsonpath={.status.snapshotCreated.name}")

@@ -28,7 +28,7 @@ var steps = []step{
 	{page: "docs/quickstart.md", begins: "kubectl apply -k manifests/", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/quickstart.md", begins: "apiVersion: podsnapshot.gke.io/v1", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/quickstart.md", begins: "apiVersion: v1", by: "test/daemonset.TestDaemonSet"},
-	{page: "docs/quickstart.md", begins: "kubectl wait", by: "test/daemonset.TestDaemonSet"},
+	{page: "docs/quickstart.md", begins: "kubectl apply -f counter.yaml", by: "test/daemonset.TestDaemonSet"},
 	{page: "docs/install/cluster.md", begins: "make release", why: "TestRelease builds it. To push it takes a registry"},
 	{page: "docs/install/cluster.md", begins: "imports =", why: "the containerd of each bed has this line"},
 	{page: "docs/install/cluster.md", begins: "(cd manifests/image", by: "test/daemonset.TestDaemonSet"},
