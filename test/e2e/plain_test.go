@@ -11,10 +11,10 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// foreign is what no condition, event or annotation may say to the owner of an object: stacks, words of protocols, whole
-// ids, places in memory, lines of their own, and errors of Go's formats.
-var foreign = regexp.MustCompile(`goroutine \d|\bt?t?rpc\b|desc = |\b[0-9a-f]{64}\b|\b0x[0-9a-f]{6,}|[\n\r\t]|%!|<nil>|` +
-	`panic:|map\[`)
+// foreign is what no condition, event or annotation may say to the owner of an object: stacks, words of protocols,
+// whole ids, places in memory, lines of their own, and errors of Go's formats.
+var foreign = regexp.MustCompile(`goroutine \d|\bt?t?rpc\b|desc = |\b[0-9a-f]{64}\b|\b0x[0-9a-f]{6,}|[\n\r\t]|` +
+	`%!|<nil>|panic:|map\[`)
 
 // maxSaid is the most that an event may say, in bytes: the API server refuses more.
 const maxSaid = 1024

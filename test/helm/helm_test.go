@@ -48,8 +48,8 @@ func TestRelease(t *testing.T) {
 	w.uninstalls()
 }
 
-// TestAdoption: Helm takes over what kubectl has installed. A pod that sleeps sleeps on, and wakes. Then it is installed
-// once more, as docs/install/cluster.md says.
+// TestAdoption: Helm takes over what kubectl has installed. A pod that sleeps sleeps on, and wakes. Then the chart is
+// installed once more, as docs/install/cluster.md says.
 func TestAdoption(t *testing.T) {
 	w := begin(t, "diapause-system")
 	w.ready(func() { w.kubectl("apply", "--kustomize=../daemonset/overlay") })

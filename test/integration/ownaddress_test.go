@@ -98,9 +98,9 @@ func echoed(p *bed.Pod) (string, error) {
 	return string(buf[:l]), err
 }
 
-// TestOwnAddress: a program that is bound to its pod's address answers at the new one after a restore, and its client of
-// UDP sends from there. A restore of that restore does, too, and a sleep changes nothing. With gVisor's build nobody
-// answers at the new address.
+// TestOwnAddress: a program that is bound to its pod's address answers at the new one after a restore, and its
+// client of UDP sends from there. So it is after a restore of that restore, and a sleep changes nothing. With
+// gVisor's build nobody answers at the new address.
 func TestOwnAddress(t *testing.T) {
 	n := start(t)
 	p := n.workload("origin", "serve", "--mib=8")
