@@ -59,7 +59,14 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef, ignored []traffic
 	g := &gauge{
 		pid: pod.SandboxPID, cpu: cpu, used: k.Used, sandbox: pod.ID,
 		received: func() (uint64, error) { return use.Received(network) },
-		busy:     func() bool { return k.Busy(pod.ID) },
+		senders: func(ctx context.Context) ([]traffic.Count, error) {
+			err := k.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Senders, Ignored: ignored})
+			if err != nil {
+				return nil, err
+			}
+			return use.Senders(k.Used, pod.ID)
+		},
+		busy: func() bool { return k.Busy(pod.ID) },
 	}
 	if len(ignored) == 0 {
 		return g, nil
@@ -79,8 +86,12 @@ type gauge struct {
 	used     string // the directory of the files of shims
 	sandbox  string
 	received func() (packets uint64, err error)
+	senders  func(context.Context) ([]traffic.Count, error)
 	busy     func() bool
 }
+
+// Senders implements Gauge. The agent may not look at packets, so the pod's shim does.
+func (g *gauge) Senders(ctx context.Context) ([]traffic.Count, error) { return g.senders(ctx) }
 
 // Busy implements Gauge.
 func (g *gauge) Busy() bool { return g.busy() }

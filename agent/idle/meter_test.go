@@ -89,10 +89,12 @@ func TestKernelIgnores(t *testing.T) {
 	k := Kernel{Used: t.TempDir()}
 	ignored := []traffic.Ignored{{Port: 9090}}
 	k.Runtime = self{pod, func(id string, o sleep.Order) error {
-		if id != "here" || o.Verb != sleep.Count || !slices.Equal(o.Ignored, ignored) {
-			t.Errorf("pod %s: %s", id, o)
+		written := map[sleep.Verb]string{sleep.Count: "42", sleep.Senders: `[{"Protocol": "UDP", "Port": 53, "Packets": 7}]`}
+		file := map[sleep.Verb]string{sleep.Count: "here.packets", sleep.Senders: "here.senders"}[o.Verb]
+		if id != "here" || file == "" || !slices.Equal(o.Ignored, ignored) {
+			t.Fatalf("pod %s: %s", id, o)
 		}
-		return os.WriteFile(filepath.Join(k.Used, "here.packets"), []byte("42"), 0o600)
+		return os.WriteFile(filepath.Join(k.Used, file), []byte(written[o.Verb]), 0o600)
 	}}
 	g, err := k.Open(t.Context(), someone, ignored)
 	if err != nil {
@@ -100,6 +102,9 @@ func TestKernelIgnores(t *testing.T) {
 	}
 	if u, err := g.Read(); err != nil || u.Received != 42 {
 		t.Errorf("%+v, %v", u, err)
+	}
+	if all, err := g.Senders(t.Context()); err != nil || len(all) != 1 || all[0].Port != 53 || all[0].Packets != 7 {
+		t.Errorf("senders %+v, %v", all, err)
 	}
 	k.Runtime = self{pod, func(string, sleep.Order) error { return sleep.ErrInvalid }}
 	if _, err := k.Open(t.Context(), someone, ignored); !errors.Is(err, sleep.ErrInvalid) {

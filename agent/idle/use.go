@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"diapause.dev/runsc/traffic"
 )
 
 // longAwake is for how long a pod has been awake, and has not been put to sleep, when [Config.LongAwake] is told why.
@@ -13,13 +15,14 @@ const longAwake = 10 * time.Minute
 
 // Use is what has kept a pod awake.
 type Use struct {
-	For     time.Duration // how long
-	Packets float64       // that came for it a minute
-	Allowed float64       // packets a minute that an idle pod may get, with those of its probes
-	CPU     float64       // processors that its sandbox has used on average
-	Limit   float64       // processors that an idle pod uses at most
-	Why     []Cause       // what counted as use; the most frequent first
-	Err     error         // why its counters are not known; then only For is set beside it
+	For     time.Duration   // how long
+	Packets float64         // that came for it a minute
+	Allowed float64         // packets a minute that an idle pod may get, with those of its probes
+	CPU     float64         // processors that its sandbox has used on average
+	Limit   float64         // processors that an idle pod uses at most
+	Senders []traffic.Count // of most of these packets, in some seconds; none: not known
+	Why     []Cause         // what counted as use; the most frequent first
+	Err     error           // why its counters are not known; then only For is set beside it
 }
 
 // Cause is a kind of use.
@@ -50,8 +53,8 @@ func (u Use) String() string {
 func (u Use) says(c Cause) string {
 	switch c {
 	case Packets:
-		return fmt.Sprintf("it gets %.0f packets a minute, and %.0f are allowed with those of its probes "+
-			"(diapause traffic on its node shows from whom)", u.Packets, u.Allowed)
+		return fmt.Sprintf("it gets %.0f packets a minute, and %.0f are allowed with those of its probes%s",
+			u.Packets, u.Allowed, u.senders())
 	case Processor:
 		return fmt.Sprintf("its sandbox uses %.0f millicores, in bursts or always, and %.0f are allowed",
 			1000*u.CPU, 1000*u.Limit)
@@ -61,6 +64,25 @@ func (u Use) says(c Cause) string {
 		return "it was being restored or checkpointed"
 	}
 	return "packets came whenever it was about to sleep"
+}
+
+// senders says who sends most packets.
+func (u Use) senders() string {
+	if len(u.Senders) == 0 {
+		return " (diapause traffic on its node shows from whom)"
+	}
+	var all []string
+	for _, c := range u.Senders {
+		text := c.Protocol
+		if c.Port != 0 {
+			text += fmt.Sprintf(" to port %d", c.Port)
+		}
+		if c.From.IsValid() {
+			text += " from " + c.From.String()
+		}
+		all = append(all, text)
+	}
+	return ": most are " + strings.Join(all, ", ")
 }
 
 // reasons are what keeps a pod awake that is not put to sleep. Its zero value has seen nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 type Config struct {
 	Meter Meter
 	Idle  func(ctx context.Context, pod snapshot.PodRef) Verdict // called for a pod that is idle
-	// LongAwake is called once for a pod that has not been put to sleep for a long time. It must not wait for anything.
+	// LongAwake is called once for a pod that has not been put to sleep for a long time. It must not wait for anything, and may
+	// be called concurrently.
 	LongAwake func(pod snapshot.PodRef, u Use)
 	Logger    *slog.Logger
 }
@@ -45,6 +47,8 @@ type Gauge interface {
 	// Memory returns how many bytes the pod's sandbox has allocated. It costs more than Read, and may be called
 	// concurrently.
 	Memory() (int64, error)
+	// Senders watches for some seconds who sends packets that count, and returns those who send most.
+	Senders(ctx context.Context) ([]traffic.Count, error)
 }
 
 const (
@@ -58,6 +62,8 @@ const (
 	// openSoon is how long the other pods wait for the search. One takes some 40 ms if its shim is not slow. So at the
 	// agent's start they go on one after the other: each runs a process of the runtime.
 	openSoon = 100 * time.Millisecond
+	// sendersTime bounds the watch for senders.
+	sendersTime = 30 * time.Second
 )
 
 // Watcher watches pods of this node. Its methods may be called concurrently.
@@ -162,11 +168,28 @@ func (w *Watcher) look(ctx context.Context, p *watched) {
 	now := time.Now()
 	s := w.see(ctx, p, now)
 	if u, ok := p.judge.reasons.due(now, s.rule); ok {
-		w.LongAwake(p.pod, u)
+		w.tell(ctx, p.pod, p.gauge, u)
 	}
 	if w.due(p, now, s) {
 		w.work.Go(func() { w.act(ctx, p) })
 	}
+}
+
+// tell calls LongAwake. If packets keep a pod awake, it finds out first who sends them, in the background.
+func (w *Watcher) tell(ctx context.Context, pod snapshot.PodRef, g Gauge, u Use) {
+	if g == nil || !slices.Contains(u.Why, Packets) {
+		w.LongAwake(pod, u)
+		return
+	}
+	w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, sendersTime)
+		defer cancel()
+		var err error
+		if u.Senders, err = g.Senders(ctx); err != nil {
+			w.Logger.Debug("it is not known who sends packets to a pod", "pod", pod.String(), "error", err)
+		}
+		w.LongAwake(pod, u)
+	})
 }
 
 // sight is what was seen of a pod. If there is nothing to see, only the rule is set.

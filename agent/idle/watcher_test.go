@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,14 @@ import (
 
 // counters are the counters of one pod, and its Meter.
 type counters struct {
-	mu    sync.Mutex
-	usage Usage
-	ended bool
-	calls []time.Duration // when it was found idle, since the beginning
-	say   Verdict
-	told  []string // what kept it awake
-	began time.Time
+	mu      sync.Mutex
+	usage   Usage
+	ended   bool
+	calls   []time.Duration // when it was found idle, since the beginning
+	say     Verdict
+	told    []string // what kept it awake
+	senders []traffic.Count
+	began   time.Time
 }
 
 func (c *counters) Open(context.Context, snapshot.PodRef, []traffic.Ignored) (Gauge, error) {
@@ -43,6 +45,12 @@ func (c *counters) Read() (Usage, error) {
 func (c *counters) Busy() bool { return false }
 
 func (c *counters) Memory() (int64, error) { return 1 << 20, nil }
+
+func (c *counters) Senders(context.Context) ([]traffic.Count, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.senders, nil
+}
 
 func (c *counters) idle(context.Context, snapshot.PodRef) Verdict {
 	c.mu.Lock()
@@ -271,6 +279,13 @@ func TestLongAwake(t *testing.T) {
 		want string
 	}{
 		{"packets", Verdict{}, func(c *counters) { c.usage.Received += 20 }, "60 packets a minute, and 6 are allowed"},
+		{"packets of some", Verdict{}, func(c *counters) {
+			c.usage.Received += 20
+			c.senders = []traffic.Count{
+				{Flow: traffic.Flow{Protocol: "TCP", From: netip.MustParseAddr("10.0.0.7"), Port: 8080}, Packets: 9},
+				{Flow: traffic.Flow{Protocol: "ARP", From: netip.MustParseAddr("10.0.0.9")}, Packets: 1},
+			}
+		}, "of its probes: most are TCP to port 8080 from 10.0.0.7, ARP from 10.0.0.9"},
 		{"processor time", Verdict{}, func(c *counters) { c.usage.CPU += 30 * time.Second }, "uses 1500 millicores"},
 		{"sessions", Verdict{}, func(c *counters) { c.usage.Session = time.Now() }, "kubectl exec"},
 		{"packets as it falls asleep", Verdict{Used: true}, func(*counters) {}, "about to sleep"},

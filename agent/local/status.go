@@ -88,8 +88,9 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 func describeRunsc(f snapshot.Facts) string {
 	text := f.RunscVersion + " on " + f.Platform
 	if !f.Repaired {
-		text += "; attention: gVisor's own build: a restore and a wake end what kubectl exec has left running, and a " +
-			"snapshot that is made while clients connect may not be restored: install the build fast"
+		text += "; attention: gVisor's own build: a restore and a wake end what kubectl exec has left running, a server " +
+			"that is bound to its pod's address is out of reach after a restore, and a snapshot that is made while " +
+			"clients connect may not be restored: install the build fast"
 	}
 	return text
 }

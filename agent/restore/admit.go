@@ -36,9 +36,7 @@ func (r *restore) memory() int64 {
 
 // Admit notes that a pod that sleeps may be woken by a request.
 func (rs *Restores) Admit(request string) {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
+	r := rs.ofRequest(request)
 	if r == nil {
 		return
 	}
@@ -61,9 +59,7 @@ func (rs *Restores) warmWake(r *restore) {
 
 // Admitted reports whether Admit was called for a request that has not ended.
 func (rs *Restores) Admitted(request string) bool {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
+	r := rs.ofRequest(request)
 	if r == nil {
 		return false
 	}

@@ -129,7 +129,7 @@ func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name str
 		Progress: func(stage string) { o.Progress(name+": "+stage, 0, 0) },
 	})
 	if err != nil {
-		return errors.Join(watched.cause(), err)
+		return errors.Join(watched.get().cause(), err)
 	}
 	o.Restored(pod, time.Since(start))
 	if err := awaitLoaded(ctx, watched.get(),

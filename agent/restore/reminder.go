@@ -37,9 +37,7 @@ import (
 // Remember writes the reminder of a pod that has fallen asleep, which the request wakes. If the pod is not asleep any
 // more, it writes none.
 func (rs *Restores) Remember(request string) error {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
+	r := rs.ofRequest(request)
 	if r == nil || r.Pod.UID == "" {
 		return nil
 	}

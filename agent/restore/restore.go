@@ -367,10 +367,7 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 
 // find returns a restore. If an earlier agent prepared it, find makes it from what that agent wrote down.
 func (rs *Restores) find(ctx context.Context, request string) (*restore, error) {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
-	if r != nil {
+	if r := rs.ofRequest(request); r != nil {
 		return r, nil
 	}
 	r, err := rs.revive(ctx, request)
@@ -380,15 +377,16 @@ func (rs *Restores) find(ctx context.Context, request string) (*restore, error) 
 	return r, nil
 }
 
+// ofRequest returns the restore of a request that this agent serves, or nil.
+func (rs *Restores) ofRequest(request string) *restore {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.all[request]
+}
+
 // Explain adds to what the shim says of a failed restore what this agent knows of it: why memory could not be read.
 func (rs *Restores) Explain(request string, failure error) error {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
-	if r == nil {
-		return failure
-	}
-	if err := r.failure(); err != nil && !errors.As(err, new(toldByShim)) {
+	if err := rs.ofRequest(request).cause(); err != nil {
 		return fmt.Errorf("%w: %w", err, failure)
 	}
 	return failure
@@ -397,9 +395,7 @@ func (rs *Restores) Explain(request string, failure error) error {
 // Reported notes that the shim has reported a failed restore of a sandbox, and ends the sandbox. If the restore's
 // sidecar is still connected, the restore ends only with that connection.
 func (rs *Restores) Reported(request, sandbox string, failure error) {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
+	r := rs.ofRequest(request)
 	if r == nil {
 		rs.reportedLate(request, sandbox)
 		return
@@ -481,9 +477,7 @@ func (rs *Restores) recall(request string) (*restore, error) {
 // Wanted reports whether the directory of a request must stay. It must stay as long as the request's sandbox exists,
 // because its sidecar may come back. known is false if the request is not a restore.
 func (rs *Restores) Wanted(ctx context.Context, request string) (wanted, known bool) {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
+	r := rs.ofRequest(request)
 	if r == nil {
 		var err error
 		if r, err = rs.recall(request); err != nil {
@@ -500,9 +494,7 @@ func (rs *Restores) Wanted(ctx context.Context, request string) (wanted, known b
 
 // Abandon ends a restore whose sandbox has gone and whose sidecar has not reported that.
 func (rs *Restores) Abandon(request string) {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
+	r := rs.ofRequest(request)
 	if r != nil {
 		rs.finish(r, fmt.Errorf("restore of %s: %w", r.Key, errkind.ErrSandboxExited))
 	}
@@ -543,10 +535,7 @@ func (rs *Restores) forgetUnanswered(sandbox string) {
 		rs.log.Warn("request directories unreadable", "error", err)
 	}
 	for _, request := range all {
-		rs.mu.Lock()
-		known := rs.all[request] != nil
-		rs.mu.Unlock()
-		if rec, err := rs.readRecord(request); err != nil || known || rec.SandboxID != sandbox || rs.asleep(request) {
+		if rec, err := rs.readRecord(request); err != nil || rs.ofRequest(request) != nil || rec.SandboxID != sandbox || rs.asleep(request) {
 			continue
 		}
 		if err := rs.Requests.Remove(request); err != nil {
@@ -609,22 +598,13 @@ func (w *watchedPod) get() *restore {
 	return w.restore
 }
 
-// failure returns why the restore failed, as far as the agent knows, or nil.
-func (w *watchedPod) failure() error {
-	if r := w.get(); r != nil {
-		return r.failure()
-	}
-	return nil
-}
-
-// cause returns why the restore failed if the agent itself found that out, or nil. A failure that the shim reported is
-// left out: the shim has told containerd, too.
-func (w *watchedPod) cause() error {
-	err := w.failure()
-	if errors.As(err, new(toldByShim)) {
+// cause returns why a restore, which may be nil, failed if the agent itself found that out, or nil. A failure that the
+// shim reported is left out: the shim has told containerd, too.
+func (r *restore) cause() error {
+	if r == nil || errors.As(r.failure(), new(toldByShim)) {
 		return nil
 	}
-	return err
+	return r.failure()
 }
 
 // toldByShim is the reason that the shim reported for a failed restore.

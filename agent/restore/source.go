@@ -80,11 +80,10 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 
 // Failed implements gofer.Source. The sandbox cannot live without its memory.
 func (s *source) Failed(file string, err error) {
-	if file == runsc.WorkingSetFile { // it can live without that
-		return
+	if file != runsc.WorkingSetFile { // it can live without that
+		s.restore.note(err)
+		s.rs.endSandbox(s.restore, err)
 	}
-	s.restore.note(err)
-	s.rs.endSandbox(s.restore, err)
 }
 
 // readPatiently retries while the store is unreachable. It gives up on errors that a retry cannot help.

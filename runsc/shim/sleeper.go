@@ -609,10 +609,13 @@ func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
 		return z.rouse(ctx, o.Cause)
 	case sleep.End:
 		return z.end(ctx, o)
-	case sleep.Count:
+	case sleep.Count, sleep.Senders:
 		pid, err := z.c.bundle.process()
 		if err != nil {
 			return err
+		}
+		if o.Verb == sleep.Senders {
+			return use.WatchSenders(ctx, pid, o.Ignored, z.c.sessions.File)
 		}
 		return z.counting.Begin(pid, o.Ignored, z.c.sessions.File)
 	}

@@ -56,6 +56,8 @@ const (
 	Wake  Verb = "wake"  // restore the sandbox, and return when it runs
 	End   Verb = "end"   // the pod ends in its sleep, with Status
 	Count Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
+	// Senders has the shim watch for some seconds who sends packets to the pod, less those of Ignored: see package use.
+	Senders Verb = "senders"
 )
 
 // Order is an order about a pod's sleep.
@@ -64,8 +66,8 @@ type Order struct {
 	Holder     string   `json:"holder,omitempty"`     // of Fall: who holds the lease of the pause
 	Image      string   `json:"image,omitempty"`      // of Fall: the image path of the restore that wakes the pod
 	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
-	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count: what does not
-	// count.
+	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count and Senders: what
+	// does not count.
 	Ignored   []traffic.Ignored `json:"ignored,omitempty"`
 	WakeToEnd bool              `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
 	Cause     string            `json:"cause,omitempty"`     // of Wake
@@ -97,7 +99,7 @@ func Parse(s string) (o Order, err error) {
 
 func (o Order) check() error {
 	switch o.Verb {
-	case Watch, Stay, Wake, Count:
+	case Watch, Stay, Wake, Count, Senders:
 	case End:
 		if o.Status < 0 || o.Status > 255 {
 			return fmt.Errorf("exit status %d", o.Status)

@@ -117,8 +117,8 @@ func ignored(all []sleepv1alpha1.IgnoredTraffic) (out []traffic.Ignored, err err
 		t := traffic.Ignored{Port: uint16(x.Port)}
 		if x.From != "" {
 			if t.From, err = netip.ParsePrefix(x.From); err != nil {
-				return nil, fmt.Errorf("spec.ignore[%d].from: %w: write a block of addresses, as in 10.1.2.0/24 or fd00::5/128",
-					i, err)
+				return nil, fmt.Errorf("spec.ignore[%d].from: %.64q is no block of addresses: write one as in 10.1.2.0/24 or "+
+					"fd00::5/128", i, x.From)
 			}
 		}
 		out = append(out, t)
