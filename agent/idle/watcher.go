@@ -16,8 +16,8 @@ import (
 type Config struct {
 	Meter Meter
 	Idle  func(ctx context.Context, pod snapshot.PodRef) Verdict // called for a pod that is idle
-	// LongAwake is called once for a pod that has not been put to sleep for a long time. It must not wait for anything, and may
-	// be called concurrently.
+	// LongAwake is called once for a pod that has not been put to sleep for a long time. It must not wait for anything.
+	// It may be called concurrently.
 	LongAwake func(pod snapshot.PodRef, u Use)
 	Logger    *slog.Logger
 }

@@ -535,7 +535,8 @@ func (rs *Restores) forgetUnanswered(sandbox string) {
 		rs.log.Warn("request directories unreadable", "error", err)
 	}
 	for _, request := range all {
-		if rec, err := rs.readRecord(request); err != nil || rs.ofRequest(request) != nil || rec.SandboxID != sandbox || rs.asleep(request) {
+		rec, err := rs.readRecord(request)
+		if err != nil || rs.ofRequest(request) != nil || rec.SandboxID != sandbox || rs.asleep(request) {
 			continue
 		}
 		if err := rs.Requests.Remove(request); err != nil {
