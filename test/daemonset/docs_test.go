@@ -172,7 +172,8 @@ func (r *reader) sleeps() {
 		r.Errorf("the answer is %s, want %s", got, want)
 	}
 	r.bash("kubectl create namespace sandboxes")
-	r.apply(sleep, "apiVersion: diapause.dev/v1alpha1\nkind: SleepPolicy")
+	r.apply(sleep, "apiVersion: diapause.dev/v1alpha1\nkind: SleepPolicy", // for no pod of this test
+		"namespace: default", "namespace: sandboxes")
 	out := r.run(upgrade, "kubectl get pods -A -o custom-columns", "sleeppolicy -n NAMESPACE NAME",
 		"sleeppolicy -n sandboxes idle", "pod -n NAMESPACE NAME", "pod counter")
 	r.prints(out, "counter", "True", "sleeppolicy.diapause.dev/idle patched")
