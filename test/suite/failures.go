@@ -78,7 +78,7 @@ func (p *phaseTests) wholePackage(t *test) failure {
 var (
 	// message is a line that a test has logged, or an error of it: go test tells these only by where they are from.
 	message = regexp.MustCompile(`^ {4,}([\w.-]+\.go):(\d+): `)
-	logged  = regexp.MustCompile(`\.(Log|Logf|Skip|Skipf)\(`)
+	logged  = regexp.MustCompile(`\.(Log|Logf|Skip|Skipf)\([^)]`) // and not what a test shows of a daemon's Log()
 )
 
 // reasons returns a test's own errors: the first lines of each, and the first errors of each place.

@@ -43,6 +43,13 @@ func TestA(t *testing.T) {
 	t.Fatal("end")
 }
 func TestB(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Run("deep", func(t *testing.T) { t.Fatal("why") }) }) }
+type daemon struct{}
+func (daemon) Log() string { return "what a daemon said" }
+func show(t *testing.T, text string) { t.Helper(); t.Log(text) }
+func TestC(t *testing.T) {
+	t.Error("too bad")
+	show(t, daemon{}.Log())
+}
 `,
 	"panics/a_test.go": `package panics
 import "testing"
@@ -174,13 +181,14 @@ func TestReport(t *testing.T) {
 	list := [][]phase{{good}, {bad, late}, {part("empty", named("missing"))}}
 	r := s.once(t.Context(), list, options{lanes: 3, limit: time.Hour})
 	got := text(r)
-	if r.ok() || !strings.HasSuffix(got, "\n2 passed, 7 failed, 2 skipped\n") {
+	if r.ok() || !strings.HasSuffix(got, "\n2 passed, 8 failed, 2 skipped\n") {
 		t.Errorf("ok is %v; the report:\n%s", r.ok(), got)
 	}
 	for _, want := range []string{
 		"fail.TestA (bad)\n    a_test.go:5: reason xxx", "... (", "the cause\n        and what was printed\n" +
 			"    a_test.go:7: again\n    a_test.go:7: again\n    a_test.go:8: end\n",
 		"fail.TestB/sub/deep (bad)\n    a_test.go:10: why\n",
+		"fail.TestC (bad)\n    a_test.go:15: too bad\n    a_test.go:16: what a daemon said\n",
 		"panics.TestA (bad)\n    panic: a hole", "broken (bad)\n", "undefined: missing",
 		"nobed (bad)\n    there is no bed\n", "late (late)\n    TestA did not end\n    panic: test timed out after 1s\n",
 		"the whole phase (empty)\n    phase empty: no package is left to run\n",
