@@ -47,7 +47,8 @@ type Gauge interface {
 	// Memory returns how many bytes the pod's sandbox has allocated. It costs more than Read, and may be called
 	// concurrently.
 	Memory() (int64, error)
-	// Senders watches for some seconds who sends packets that count, and returns those who send most.
+	// Senders watches for some seconds who sends packets that count, and returns those who send most. It may be called
+	// concurrently with the other methods.
 	Senders(ctx context.Context) ([]traffic.Count, error)
 }
 

@@ -602,10 +602,14 @@ func (w *watchedPod) get() *restore {
 // cause returns why a restore, which may be nil, failed if the agent itself found that out, or nil. A failure that the
 // shim reported is left out: the shim has told containerd, too.
 func (r *restore) cause() error {
-	if r == nil || errors.As(r.failure(), new(toldByShim)) {
+	if r == nil {
 		return nil
 	}
-	return r.failure()
+	err := r.failure()
+	if errors.As(err, new(toldByShim)) {
+		return nil
+	}
+	return err
 }
 
 // toldByShim is the reason that the shim reported for a failed restore.

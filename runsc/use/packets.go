@@ -122,12 +122,21 @@ func (n *count) write() error {
 	if n.some && now == n.written {
 		return nil
 	}
-	part := n.file + ".part"
-	if err := os.WriteFile(part, strconv.AppendUint(nil, now, 10), 0o600); err != nil {
+	if err := replace(n.file, strconv.AppendUint(nil, now, 10)); err != nil {
 		return err
 	}
 	n.written, n.some = now, true
-	return os.Rename(part, n.file)
+	return nil
+}
+
+// replace gives a file a content, so that its reader sees all of it or the former one. It need not outlive a loss of
+// power. One call for a file is made at a time.
+func replace(file string, content []byte) error {
+	part := file + ".part"
+	if err := os.WriteFile(part, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, file)
 }
 
 // Packets returns what was counted for a sandbox.

@@ -3,7 +3,6 @@ package use
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +25,8 @@ const (
 )
 
 // WatchSenders watches for some seconds who sends packets to the network namespace of a process, less what is to be
-// ignored, and writes those who have sent most to a file beside that of the sandbox's sessions.
+// ignored, and writes those who have sent most to a file beside that of the sandbox's sessions. One call for a sandbox
+// is made at a time.
 func WatchSenders(ctx context.Context, pid int, ignored []traffic.Ignored, sessions string) error {
 	ctx, cancel := context.WithTimeout(ctx, sendersTime)
 	defer cancel()
@@ -41,8 +41,7 @@ func WatchSenders(ctx context.Context, pid int, ignored []traffic.Ignored, sessi
 	if err != nil {
 		return err
 	}
-	file := sessions + senders
-	return errors.Join(os.WriteFile(file+".part", data, 0o600), os.Rename(file+".part", file))
+	return replace(sessions+senders, data)
 }
 
 // Senders returns who has sent most packets to a sandbox while WatchSenders has watched, those of most packets first.

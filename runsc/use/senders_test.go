@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHostileSenders: whatever a file says, no more than a few senders are read of it.
+// TestHostileSenders: whatever a file says, at most a few senders are read of it.
 func TestHostileSenders(t *testing.T) {
 	const one = `{"Protocol": "TCP", "From": "10.0.0.7", "Port": 80, "Broadcast": false, "Packets": 3}`
 	dir := t.TempDir()
