@@ -22,7 +22,7 @@ const agentPoll = 100 * time.Millisecond
 // admitted asks the agent once whether the pod may be woken now, by the restore at image. It was to be woken so long
 // ago. If the pod may not, or the agent does not answer, admitted returns false after a while, or once the sleep is
 // over.
-func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Duration) bool {
+func (z *waking) admitted(image string, over <-chan struct{}, waited time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patientWait)
 	defer cancel()
 	go func() {
@@ -48,12 +48,12 @@ func (z *sleeper) admitted(image string, over <-chan struct{}, waited time.Durat
 		z.holdFor(over, agentPoll, "for its volumes: "+err.Error())
 		return false
 	}
-	z.wakes.hold("")
+	z.shared.hold("")
 	return true
 }
 
 // holdFor is hold for what is to be tried again after a while, unless the sleep is over before.
-func (z *sleeper) holdFor(over <-chan struct{}, pause time.Duration, why string) {
+func (z *waking) holdFor(over <-chan struct{}, pause time.Duration, why string) {
 	select {
 	case <-over:
 	case <-time.After(pause):
@@ -72,14 +72,14 @@ func (p pod) sharedRoom() int64 {
 }
 
 // hold notes what a wake waits for before it begins.
-func (z *sleeper) hold(why string) {
-	if z.wakes.hold(why) == "" {
+func (z *waking) hold(why string) {
+	if z.shared.hold(why) == "" {
 		log.L.Infof("sandbox %s is to be woken, and waits %s", z.c.bundle.id, why)
 	}
 }
 
 // hold notes what the wake waits for before it begins; empty: for nothing. It returns what was noted before.
-func (w *waking) hold(why string) (before string) {
+func (w *sharedWake) hold(why string) (before string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, w.held = w.held, why

@@ -43,11 +43,11 @@ func agentServing(t *testing.T, a localv1.ShimServer) agent {
 	return newAgent(socket)
 }
 
-// sleeping returns the sleeper of a pod, which asks an agent. Nil: there is none.
-func sleeping(t *testing.T, a localv1.ShimServer) *sleeper {
+// sleeping returns what wakes a pod, which asks an agent. Nil: there is none.
+func sleeping(t *testing.T, a localv1.ShimServer) *waking {
 	t.Helper()
 	c := &containers{agent: agentServing(t, a), bundle: bundle{id: "sandbox"}, pod: pod{sandbox: "sandbox"}}
-	return &sleeper{c: c, s: &sandbox{containers: c}}
+	return &waking{podSleep: newPodSleep(t.Context(), nil, c, &sandbox{containers: c})}
 }
 
 // TestAskWake: a pod wakes once the agent says so. Meanwhile it is known what it waits for.
@@ -59,7 +59,7 @@ func TestAskWake(t *testing.T) {
 		if got := z.admitted("/requests/abc", over, time.Minute); got != want {
 			t.Errorf("question %d: admitted %v", i, got)
 		}
-		if why := z.wakes.waitsFor(); strings.Contains(why, "waits for memory: it needs 5 MiB") == want {
+		if why := z.shared.waitsFor(); strings.Contains(why, "waits for memory: it needs 5 MiB") == want {
 			t.Errorf("question %d: %q", i, why)
 		}
 	}

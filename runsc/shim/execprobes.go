@@ -96,20 +96,20 @@ func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) 
 const (
 	// probeLimit is how long a pod that is to sleep stays awake for probes that run.
 	probeLimit = 10 * time.Second
-	// fallingLimit is how long probes are answered for a pod that is to sleep and is not paused. Then the agent may
+	// enteringLimit is how long probes are answered for a pod that is to sleep and is not paused. Then the agent may
 	// have died.
-	fallingLimit = 30 * time.Second
+	enteringLimit = 30 * time.Second
 	// probePoll is how often a pod is looked at in which probes run.
 	probePoll = 10 * time.Millisecond
 )
 
-// falling is that the agent wants the pod to sleep. Its methods may be called concurrently. The zero value says that
+// probing is that the agent wants the pod to sleep. Its methods may be called concurrently. The zero value says that
 // it does not.
-type falling struct{ since atomic.Pointer[time.Time] }
+type probing struct{ since atomic.Pointer[time.Time] }
 
 // begin has the probes by exec answered from now on, and waits until those have ended that run, for at most probeLimit.
 // If they are slow, and were run as before, one might run at any time, and the pod would never sleep.
-func (f *falling) begin(ctx context.Context, run func() bool) {
+func (f *probing) begin(ctx context.Context, run func() bool) {
 	began := time.Now()
 	f.since.Store(&began)
 	for run() && time.Since(began) < probeLimit {
@@ -122,12 +122,12 @@ func (f *falling) begin(ctx context.Context, run func() bool) {
 }
 
 // end has the probes run again. The pod sleeps, or stays awake.
-func (f *falling) end() { f.since.Store(nil) }
+func (f *probing) end() { f.since.Store(nil) }
 
 // answers reports whether the probes of a pod that is not asleep are answered.
-func (f *falling) answers(s *sandbox) bool {
+func (f *probing) answers(s *sandbox) bool {
 	since := f.since.Load()
-	return since != nil && (time.Since(*since) < fallingLimit || s.lease.Held())
+	return since != nil && (time.Since(*since) < enteringLimit || s.lease.Held())
 }
 
 // onlyProbes reports whether probes run in containers, and nothing else that was started by exec.

@@ -97,7 +97,8 @@ func TestHostileKindsOf(t *testing.T) {
 // State and Delete.
 func TestAnswerProbe(t *testing.T) {
 	x := &resident{id: "container"}
-	z := &sleeper{all: map[string]*resident{x.id: x}}
+	z := newSleepService(t.Context(), nil, &containers{}, nil)
+	z.all[x.id] = x
 	dir := t.TempDir()
 	r := execOf(t, func(r *task.ExecProcessRequest) {
 		r.Stdout, r.Stderr = filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr")
@@ -186,14 +187,14 @@ func (e *execs) Exec(_ context.Context, r *task.ExecProcessRequest) (*types.Empt
 
 // orderedPod returns the service of a pod that is restored as ordered, with containers a and b, both of which have a
 // probe, a startup probe and a hook.
-func orderedPod(t *testing.T, o order) (*sleeper, *execs) {
+func orderedPod(t *testing.T, o order) (*sleepService, *execs) {
 	t.Helper()
 	c := &containers{bundle: bundle{"sandbox", t.TempDir()}}
 	if err := c.bundle.order(o); err != nil {
 		t.Fatal(err)
 	}
 	var all []*localv1.ExecProbe
-	z := &sleeper{TaskServiceExt: new(execs), c: c, all: make(map[string]*resident)}
+	z := newSleepService(t.Context(), new(execs), c, nil)
 	for _, name := range []string{"a", "b"} {
 		all = append(all, &localv1.ExecProbe{Container: name, Command: []string{"live"}},
 			&localv1.ExecProbe{Container: name, Command: []string{"up"}, Kind: localv1.ExecProbe_STARTUP},
@@ -207,7 +208,7 @@ func orderedPod(t *testing.T, o order) (*sleeper, *execs) {
 }
 
 // run runs one command after another in a container, which names them, and returns which of them are answered.
-func (z *sleeper) run(t *testing.T, container string, commands ...string) (answered []string) {
+func (z *sleepService) run(t *testing.T, container string, commands ...string) (answered []string) {
 	t.Helper()
 	for _, name := range commands {
 		r := execOf(t, func(r *task.ExecProcessRequest) { r.ID, r.ExecID = container, name }, name)
@@ -223,7 +224,7 @@ func (z *sleeper) run(t *testing.T, container string, commands ...string) (answe
 }
 
 // started has a container start, as containers.Start does.
-func (z *sleeper) started(t *testing.T, id string) {
+func (z *sleepService) started(t *testing.T, id string) {
 	t.Helper()
 	z.c.starts.begin(id, z.c.incomplete())
 	if _, err := z.c.bundle.note(startedPrefix, id); err != nil {
@@ -257,9 +258,9 @@ func TestAnswersWhileRestored(t *testing.T) {
 	}
 }
 
-// TestProbesWhileFalling: a pod that is to sleep waits for the probes that run in it, and others are answered. If
+// TestProbesWhileEnteringSleep: a pod that is to sleep waits for the probes that run in it, and others are answered. If
 // something else runs that exec has started, it waits for nothing.
-func TestProbesWhileFalling(t *testing.T) {
+func TestProbesWhileEnteringSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z, ran := orderedPod(t, order{Containers: 2})
 		z.started(t, "a")
@@ -276,7 +277,7 @@ func TestProbesWhileFalling(t *testing.T) {
 			}
 			z.forget(&task.DeleteRequest{ID: "a", ExecID: "live"})
 		}()
-		z.falling.begin(t.Context(), run)
+		z.probing.begin(t.Context(), run)
 		if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
 			t.Errorf("a probe took 3s, and it was waited for %v", took)
 		}
@@ -284,16 +285,16 @@ func TestProbesWhileFalling(t *testing.T) {
 		if began = time.Now(); !slices.Equal(ran.ran, []string{"a live", "a other"}) {
 			t.Errorf("these have run: %q", ran.ran)
 		}
-		if z.falling.begin(t.Context(), run); time.Since(began) > 0 {
+		if z.probing.begin(t.Context(), run); time.Since(began) > 0 {
 			t.Errorf("a session is waited for, for %v", time.Since(began))
 		}
-		time.Sleep(fallingLimit) // the agent has died
+		time.Sleep(enteringLimit) // the agent has died
 		if got := z.run(t, "b", "live"); len(got) > 0 {
 			t.Errorf("of a pod that stays awake, %q are answered", got)
 		}
 		began = time.Now()
 		z.forget(&task.DeleteRequest{ID: "a", ExecID: "other"})
-		if z.falling.begin(t.Context(), run); time.Since(began) < probeLimit {
+		if z.probing.begin(t.Context(), run); time.Since(began) < probeLimit {
 			t.Errorf("a probe that does not end is waited for %v", time.Since(began))
 		}
 	})

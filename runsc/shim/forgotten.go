@@ -16,13 +16,13 @@ import (
 )
 
 // A shim that is young checks every watchTime whether containerd still knows its containers, later every watchRarely,
-// and every watchDozing while it dozes: what is given up is mostly given up at the beginning, and a node has hundreds
+// and every watchAsleep while it saves power: what is given up is mostly given up at the beginning, and a node has hundreds
 // of shims, each of which costs processor time when it wakes up.
 const (
 	watchTime   = 2 * time.Second
 	young       = 2 * time.Minute
 	watchRarely = 30 * time.Second
-	watchDozing = 10 * time.Minute
+	watchAsleep = 10 * time.Minute
 )
 
 // serving is the service of this process, once a container was created.
@@ -37,7 +37,7 @@ func endForgotten(bundle string, end func()) {
 		pause := watchTime
 		switch {
 		case connected.Repeats():
-			pause = watchDozing
+			pause = watchAsleep
 		case time.Since(began) > young:
 			pause = watchRarely
 		}

@@ -123,7 +123,7 @@ func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.Sta
 // stateUnanswered returns the state of a container in a sandbox that hangs, or of a process that was added to it: as
 // far as is known it has not ended. Containerd asks for that of an added process while it starts, and gVisor's shim
 // answers only when it has started, which takes seconds on a busy node or while the sandbox is paused.
-func (z *sleeper) stateUnanswered(id, exec string) (*task.StateResponse, error) {
+func (z *sleepService) stateUnanswered(id, exec string) (*task.StateResponse, error) {
 	x, pid, err := z.remembered(id)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (z *sleeper) stateUnanswered(id, exec string) (*task.StateResponse, error) 
 }
 
 // execState returns the state of a process that was added to the container and is starting or runs. The caller holds
-// sleeper.mu.
+// residents.mu.
 func (x *resident) execState(id string) (*task.StateResponse, error) {
 	p, ok := x.execs[id]
 	if !ok {
@@ -162,8 +162,8 @@ func (x *resident) execState(id string) (*task.StateResponse, error) {
 // pidsUnanswered returns the processes of a container in a sandbox that hangs: there is one, as far as is known. A
 // containerd that starts just then would remove a container that has none, and before 2.4 also one for which it gets an
 // error (core/runtime/v2, loadShim).
-func (z *sleeper) pidsUnanswered(id string) (*task.PidsResponse, error) {
-	_, pid, err := z.remembered(id)
+func (r *residents) pidsUnanswered(id string) (*task.PidsResponse, error) {
+	_, pid, err := r.remembered(id)
 	if err != nil {
 		return nil, err
 	}
@@ -171,12 +171,12 @@ func (z *sleeper) pidsUnanswered(id string) (*task.PidsResponse, error) {
 }
 
 // remembered returns a container of this process, and the process that containerd knows for it, that of its sandbox.
-func (z *sleeper) remembered(id string) (*resident, int, error) {
-	x := z.of(id)
+func (r *residents) remembered(id string) (*resident, int, error) {
+	x := r.of(id)
 	if x == nil {
 		return nil, 0, fmt.Errorf("container %s: %w", id, errHung)
 	}
-	if pid := z.pidOf(id, 0); pid != 0 {
+	if pid := r.pidOf(id, 0); pid != 0 {
 		return x, int(pid), nil
 	}
 	pid, err := bundle{id, x.bundle}.process()

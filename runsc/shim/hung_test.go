@@ -94,7 +94,8 @@ func TestHungSignal(t *testing.T) {
 // TestHungStateKnown: of a container that cannot be asked about, the shim says what it knows.
 func TestHungStateKnown(t *testing.T) {
 	c := newContainers(agent{}, pod{}, t.TempDir(), nil)
-	z := &sleeper{c: c, pid: 7, all: map[string]*resident{"a": {id: "a", io: &task.CreateTaskRequest{Stdout: "out"}}}}
+	z := newSleepService(t.Context(), nil, c, nil)
+	z.created(&resident{id: "a", io: &task.CreateTaskRequest{Stdout: "out"}}, 7, true)
 	for _, step := range []struct {
 		do   func()
 		want tasktypes.Status

@@ -61,7 +61,7 @@ func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
 
 // ready returns an error while nothing may connect to the sandbox. It wakes a pod that sleeps.
 func (s *sandbox) ready(ctx context.Context) error {
-	if err := s.rouse(ctx, "port-forward"); err != nil {
+	if err := s.wake(ctx, "port-forward"); err != nil {
 		return err
 	}
 	return s.askable(ctx, s.pod.sandbox)

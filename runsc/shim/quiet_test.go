@@ -54,7 +54,7 @@ func (pausable) Kill() error                  { return nil }
 func TestLeasedRuns(t *testing.T) {
 	l := lease.New(pausable{}, func(string, error) {})
 	t.Cleanup(l.Close)
-	z := &sleeper{s: &sandbox{lease: l}}
+	z := newSleepService(t.Context(), nil, &containers{}, &sandbox{lease: l})
 	want := func(is, want tasktypes.Status) {
 		t.Helper()
 		if got := z.statusOf(is); got != want {
@@ -86,7 +86,8 @@ func TestToldToEnd(t *testing.T) {
 	x := &resident{id: "container", io: &task.CreateTaskRequest{}}
 	c := newContainers(agent{}, pod{}, t.TempDir(), killable{})
 	c.roster.add(x.id, "")
-	z := &sleeper{TaskServiceExt: c, c: c, all: map[string]*resident{x.id: x}}
+	z := newSleepService(t.Context(), c, c, nil)
+	z.all[x.id] = x
 	for _, r := range []*task.KillRequest{
 		{ID: x.id, Signal: uint32(unix.SIGHUP)}, {ID: x.id, ExecID: "exec", Signal: uint32(unix.SIGKILL)},
 	} {

@@ -10,7 +10,7 @@ import (
 type registry struct {
 	mu  sync.Mutex
 	all map[string]served // by container id
-	pod *sleeper          // of the pod's sandbox container; nil: it is not created yet
+	pod *sleepService     // of the pod's sandbox container; nil: it is not created yet
 }
 
 // served is a container that the process serves.

@@ -59,12 +59,12 @@ func (t *router) serviceFor(ctx context.Context, r *task.CreateTaskRequest, p po
 	switch {
 	case p.sandbox == "":
 		base := newContainers(t.agent, p, r.Bundle, t.TaskServiceExt)
-		return newSleeper(ctx, base, base, nil), nil
+		return newSleepService(ctx, base, base, nil), nil
 	case p.isSandbox:
 		exits.translate(t.agent.stoppedMarker(p.sandbox))
 		base := newContainers(t.agent, p, r.Bundle, t.TaskServiceExt)
 		s := newSandbox(ctx, base)
-		t.pod = newSleeper(ctx, s, base, s)
+		t.pod = newSleepService(ctx, s, base, s)
 		return t.pod, nil
 	case t.pod == nil || t.pod.c.bundle.id != p.sandbox:
 		return nil, fmt.Errorf("container %s: this shim does not serve its sandbox %s: %w", r.ID, p.sandbox,

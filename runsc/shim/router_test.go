@@ -116,7 +116,7 @@ func TestRouterEnded(t *testing.T) {
 	if _, ok := x.router.of("init").(*ended); !ok {
 		t.Errorf("it is served by %T", x.router.of("init"))
 	}
-	if _, ok := x.router.of("sandbox").(*sleeper); !ok {
+	if _, ok := x.router.of("sandbox").(*sleepService); !ok {
 		t.Errorf("the sandbox is served by %T", x.router.of("sandbox"))
 	}
 	x.remove("init", "")

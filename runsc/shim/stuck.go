@@ -50,30 +50,6 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 // statusKilled is the exit status of a container that SIGKILL has ended.
 const statusKilled = 128 + int(unix.SIGKILL)
 
-// breakPause is how often a wake that is to fail is broken again: its sandbox may not have had a process yet.
-const breakPause = 100 * time.Millisecond
-
-// takeToEnd is take for who ends the pod with a status. A wake may take long, for instance because a store does not
-// answer. The end of a pod that is killed does not wait for that: after exitLimit its sandbox is ended wherever it is,
-// and so the wake fails.
-func (z *sleeper) takeToEnd(ctx context.Context, status int) (give func(), err error) {
-	if status == statusKilled {
-		over := make(chan struct{})
-		defer close(over)
-		go func() {
-			for pause := exitLimit; ; pause = breakPause {
-				select {
-				case <-over:
-					return
-				case <-time.After(pause):
-					z.warn(z.wakes.breakOff(z.c.bundle.kill), "end it while it wakes")
-				}
-			}
-		}()
-	}
-	return z.take(ctx)
-}
-
 // lacking reports whether a container may be waiting for something that its sandbox has not loaded yet. The sidecar
 // of a whole pod ends when everything is loaded. The sidecar for root file systems alone does not.
 func (c *containers) lacking(id string) bool {

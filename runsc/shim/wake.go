@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/revive"
+	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
@@ -24,25 +26,41 @@ import (
 // wakeLimit bounds the restore of a pod that wakes, from the agent's first answer on.
 const wakeLimit = 2 * restoreLimit
 
-// tellTime is how long before a caller's time limit rouse gives up, so that the caller still hears what it waited for.
+// tellTime is how long before a caller's time limit wake gives up, so that the caller still hears what it waited for.
 const tellTime = 300 * time.Millisecond
 
 // unwoken is the exit status of containers that could not be woken.
 const unwoken = internalError
 
-// rouse wakes the pod and returns when it runs, or at once if it is awake. If it is falling asleep, it does not. The
+// waking is how a pod wakes.
+type waking struct {
+	*podSleep
+	shared sharedWake
+}
+
+// sharedWake is a wake that is under way, which all who want it share. Its methods may be called concurrently.
+type sharedWake struct {
+	mu   sync.Mutex
+	done chan struct{} // closed at its end; nil: none is under way
+	held string        // what it waits for before it begins; empty: for nothing
+	err  error
+
+	broken bool // it was ended because the pod is killed
+}
+
+// wake wakes the pod and returns when it runs, or at once if it is awake. If it is falling asleep, it does not. The
 // wake goes on if ctx ends.
-func (z *sleeper) rouse(ctx context.Context, cause string) error {
-	if !z.asleep.Load() {
-		// In this order: a pod that falls asleep nevertheless has looked for what came when asleep was set already.
-		if w := z.watched.Load(); w != nil {
+func (z *waking) wake(ctx context.Context, cause string) error {
+	if !z.state.Answered() {
+		// In this order: a pod that falls asleep nevertheless has looked for what came once the shim answers for it.
+		if w := z.watch.Load(); w != nil {
 			w.Need()
 		}
-		if !z.asleep.Load() {
+		if !z.state.Answered() {
 			return nil
 		}
 	}
-	done := z.wakes.share(func() error { return z.wake(cause) })
+	done := z.shared.share(func() error { return z.runWake(cause) })
 	if limit, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, limit.Add(-min(tellTime, time.Until(limit)/4)))
@@ -50,14 +68,14 @@ func (z *sleeper) rouse(ctx context.Context, cause string) error {
 	}
 	select {
 	case <-done:
-		return z.wakes.failure()
+		return z.shared.failure()
 	case <-ctx.Done():
-		return fmt.Errorf("wait until sandbox %s is awake%s: %w", z.c.bundle.id, z.wakes.waitsFor(), context.Cause(ctx))
+		return fmt.Errorf("wait until sandbox %s is awake%s: %w", z.c.bundle.id, z.shared.waitsFor(), context.Cause(ctx))
 	}
 }
 
 // waitsFor returns what the wake waits for before it begins, for an error; empty if it has begun.
-func (w *waking) waitsFor() string {
+func (w *sharedWake) waitsFor() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held == "" {
@@ -67,7 +85,7 @@ func (w *waking) waitsFor() string {
 }
 
 // share runs f, unless it runs already, and returns a channel that is closed at its end.
-func (w *waking) share(f func() error) <-chan struct{} {
+func (w *sharedWake) share(f func() error) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done != nil {
@@ -86,7 +104,7 @@ func (w *waking) share(f func() error) <-chan struct{} {
 }
 
 // await waits until no wake is under way, for at most that time. It does not wait for one that has not begun.
-func (w *waking) await(ctx context.Context, most time.Duration) {
+func (w *sharedWake) await(ctx context.Context, most time.Duration) {
 	w.mu.Lock()
 	done, held := w.done, w.held
 	w.mu.Unlock()
@@ -101,7 +119,7 @@ func (w *waking) await(ctx context.Context, most time.Duration) {
 }
 
 // breakOff kills the sandbox by kill if a wake has begun.
-func (w *waking) breakOff(kill func() error) error {
+func (w *sharedWake) breakOff(kill func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done == nil || w.held != "" {
@@ -112,7 +130,7 @@ func (w *waking) breakOff(kill func() error) error {
 }
 
 // status is the exit status of the containers, after the wake has failed.
-func (w *waking) status() int {
+func (w *sharedWake) status() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken {
@@ -122,7 +140,7 @@ func (w *waking) status() int {
 }
 
 // failure returns why the last wake has failed, or nil.
-func (w *waking) failure() error {
+func (w *sharedWake) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -136,9 +154,9 @@ type failedWake struct {
 	since time.Time // when the pod fell asleep
 }
 
-// wake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it can
+// runWake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it can
 // never be woken. Then it ends.
-func (z *sleeper) wake(cause string) error {
+func (z *waking) runWake(cause string) error {
 	began := time.Now()
 	give, err := z.takeAsleep()
 	if err != nil || give == nil {
@@ -156,21 +174,21 @@ func (z *sleeper) wake(cause string) error {
 	return err
 }
 
-// wakeNow is wake with the turn taken. If the pod sleeps on, the error is a failedWake.
-func (z *sleeper) wakeNow(cause string, began time.Time) error {
-	z.dozing.stir()
+// wakeNow is runWake with the turn taken. If the pod sleeps on, the error is a failedWake.
+func (z *waking) wakeNow(cause string, began time.Time) error {
 	reminder, _ := z.s.pod.reminder() // the agent removes it when the sandbox gets its first byte
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
 	var stages stages
-	delivered, ran, err := z.bringBack(ctx, &stages)
+	delivered, ran, err := z.restoreSandbox(ctx, &stages)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
-		if killed := z.c.bundle.kill(); killed != nil || ran || z.wakes.status() == statusKilled {
-			return errors.Join(err, killed, z.mourn(err, cause, ran))
+		if killed := z.c.bundle.kill(); killed != nil || ran || z.shared.status() == statusKilled {
+			return errors.Join(err, killed, z.failWake(err, cause, ran))
 		}
 		z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
-		z.lieDown()
+		z.discard()
+		z.move(ctx, sleepstate.Fail)
 		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since}
 		return z.failed
 	}
@@ -187,9 +205,9 @@ func (z *sleeper) wakeNow(cause string, began time.Time) error {
 	return nil
 }
 
-// lieDown ends what is left of a wake that has failed before the sandbox ran. The pod's addresses stay: its network is
+// discard ends what is left of a wake that has failed before the sandbox ran. The pod's addresses stay: its network is
 // silent.
-func (z *sleeper) lieDown() {
+func (z *waking) discard() {
 	ctx, cancel := context.WithTimeout(context.Background(), quietLimit)
 	defer cancel()
 	z.warn(z.eachOther(ctx, func(ctx context.Context, x *resident) error {
@@ -203,12 +221,12 @@ func (z *sleeper) lieDown() {
 
 // renew has the agent prepare another wake after one has failed, and returns why that has, if the agent knows. If the
 // agent knows that none can succeed, the pod ends. After an error the pod sleeps on, or has ended.
-func (z *sleeper) renew(failed *failedWake) (why, err error) {
+func (z *waking) renew(failed *failedWake) (why, err error) {
 	next, refused := z.c.agent.retryWake(&localv1.RetryWakeRequest{
 		Request: filepath.Base(failed.image), SandboxId: z.c.bundle.id, Error: failed.Error(),
 		Annotations: z.s.pod.annotations, Since: timestamppb.New(failed.since),
 	})
-	give, err := z.take(context.Background())
+	give, err := z.state.Take(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -223,31 +241,33 @@ func (z *sleeper) renew(failed *failedWake) (why, err error) {
 		z.image, z.failed = next.GetImagePath(), nil
 		return errors.New(next.GetReason()), nil
 	case status.Code(refused) == codes.FailedPrecondition:
-		return nil, errors.Join(refused, z.mourn(failed, failed.cause, false))
+		return nil, errors.Join(refused, z.failWake(failed, failed.cause, false))
 	}
 	return nil, refused
 }
 
-// takeAsleep takes the turn if the pod sleeps and the agent admits its wake. It waits for that as long as the pod
-// sleeps. If the pod is awake, give is nil.
-func (z *sleeper) takeAsleep() (give func(), err error) {
-	defer z.wakes.hold("")
+// takeAsleep takes the turn if the pod sleeps and the agent admits its wake, which begins then. It waits for that as
+// long as the pod sleeps. If the pod is awake, give is nil.
+func (z *waking) takeAsleep() (give func(), err error) {
+	defer z.shared.hold("")
 	admitted := "" // the image path of the sleep whose end the agent has admitted
 	for began := time.Now(); ; {
-		if give, err = z.take(context.Background()); err != nil {
+		if give, err = z.state.Take(context.Background()); err != nil {
 			return nil, err
 		}
-		if !z.asleep.Load() {
+		if !z.state.Answered() {
 			give()
 			return nil, nil
 		}
-		failed, image, over := z.failed, z.image, z.over
+		failed, image, over := z.failed, z.image, z.state.Over()
 		if failed == nil && admitted == image {
+			z.move(context.Background(), sleepstate.Wake)
 			return give, nil
 		}
+		z.move(context.Background(), sleepstate.Ask)
 		give()
 		select {
-		case <-over: // and yet it sleeps: not all of its containers could be ended
+		case <-over:
 			return nil, fmt.Errorf("sandbox %s: %w", z.c.bundle.id, errEnding)
 		default:
 		}
@@ -264,10 +284,10 @@ func (z *sleeper) takeAsleep() (give func(), err error) {
 // errEnding is the error for a pod that is not woken because it ends.
 var errEnding = errors.New("the pod ends")
 
-// bringBack restores the sandbox in its network namespace, under its old ids and with its old addresses, and delivers
+// restoreSandbox restores the sandbox in its network namespace, under its old ids and with its old addresses, and delivers
 // the packets that were held. Ran says that the sandbox runs, or has run. It has its kernel then, and can be asked; its
 // memory is loaded in the background. If that fails, it ends as any restored sandbox does.
-func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, ran bool, err error) {
+func (z *waking) restoreSandbox(ctx context.Context, t *stages) (d sleep.Delivered, ran bool, err error) {
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {
 		return d, false, err
@@ -282,15 +302,15 @@ func (z *sleeper) bringBack(ctx context.Context, t *stages) (d sleep.Delivered, 
 	}
 	z.s.unlimitToRestore(z.image)
 	giveUp := z.s.roomToRestore()
-	if d, err = z.reviveAll(ctx, runtime, t); err != nil {
+	if d, err = z.recreateAll(ctx, runtime, t); err != nil {
 		giveUp()
 		return d, false, err
 	}
 	z.s.limits.putBackWhen(z.s.complete)
-	if err := z.each(ctx, z.attend); err != nil {
+	if err := z.each(ctx, z.watchExit); err != nil {
 		return d, true, err
 	}
-	z.rise(ctx)
+	z.release(ctx, sleepstate.Woke)
 	return d, true, nil
 }
 
@@ -313,10 +333,10 @@ func (t *stages) ended(stage string) {
 // String returns the stages in their order.
 func (t *stages) String() string { return strings.Join(t.texts, "; ") }
 
-// reviveAll creates the containers again and restores them, and delivers the packets that were held. The others are
+// recreateAll creates the containers again and restores them, and delivers the packets that were held. The others are
 // created while the sandbox is, and restored once it waits for them. What runsc does after that, no packet need wait
 // for.
-func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *stages) (d sleep.Delivered, err error) {
+func (z *waking) recreateAll(ctx context.Context, runtime *runsccmd.Runsc, t *stages) (d sleep.Delivered, err error) {
 	var g errgroup.Group // without a context: a runsc that is killed while it creates a sandbox leaves orphans
 	var failed error     // once over is closed
 	over := make(chan struct{})
@@ -332,21 +352,21 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 		if !revive.Await(state.Begun, over) && failed != nil {
 			return nil
 		}
-		if err := z.eachOther(ctx, z.remake); err != nil {
+		if err := z.eachOther(ctx, z.recreate); err != nil {
 			// Those that were begun end: as long as they wait, so does the runsc of the sandbox.
-			z.warn(z.eachOther(ctx, z.restart), "restore the containers that were begun")
+			z.warn(z.eachOther(ctx, z.restoreContainer), "restore the containers that were begun")
 			return err
 		}
 		if !revive.Await(state.Waits, over) && failed != nil {
 			return nil
 		}
 		t.ended("sandbox created")
-		if err := z.eachOther(ctx, z.restart); err != nil {
+		if err := z.eachOther(ctx, z.restoreContainer); err != nil {
 			return err
 		}
 		t.ended("restored")
 		var err error
-		d, err = z.waker.Deliver()
+		d, err = z.watch.Load().Deliver()
 		z.warn(err, "deliver packets")
 		return nil
 	})
@@ -357,21 +377,11 @@ func (z *sleeper) reviveAll(ctx context.Context, runtime *runsccmd.Runsc, t *sta
 	return d, err
 }
 
-// leave ends what there is only while the pod sleeps. The turn is taken.
-func (z *sleeper) leave() {
-	z.unwatch()
-	z.warn(z.network.Unsilence(), "let the kernel speak")
-	z.warn(sleep.Unmark(z.image), "mark that it is awake")
-	z.s.ports.holdPaused(nil)
-	z.failed = nil
-	close(z.over)
-}
-
-// mourn ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it
+// failWake ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it
 // when the pod is made anew. If no agent hears it in time, the next one goes by the reminder alone.
-func (z *sleeper) mourn(err error, cause string, ran bool) error {
+func (z *waking) failWake(err error, cause string, ran bool) error {
 	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
-	ctx, cancel := context.WithTimeout(context.Background(), fallLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), enterLimit)
 	defer cancel()
 	report := &localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations, Error: err.Error(),
@@ -380,56 +390,38 @@ func (z *sleeper) mourn(err error, cause string, ran bool) error {
 		report.Woken = &localv1.Woken{Cause: cause}
 	}
 	z.tellAgent(report)
-	failed := z.doom(ctx, z.wakes.status())
+	failed := z.exit(ctx, z.shared.status())
 	z.leave()
 	return failed
 }
 
-func (z *sleeper) tellAgent(r *localv1.ReportRestoreRequest) {
+func (z *waking) tellAgent(r *localv1.ReportRestoreRequest) {
 	z.warn(z.c.agent.report(context.Background(), r), "tell the agent how the wake went")
 }
 
-// end carries out the order to end the pod in its sleep.
-func (z *sleeper) end(ctx context.Context, o sleep.Order) error {
-	ended, err := z.finished(ctx, z.c.bundle.id, o.Status)
-	if err == nil && !ended && o.Asleep {
-		return fmt.Errorf("%w: it was woken meanwhile", sleep.ErrUnfit)
-	}
-	return err
-}
+// Pauses between two attempts to wake a pod for a packet. Each is twice as long as the one before.
+const (
+	retryFirst = time.Second
+	retryMost  = time.Minute
+)
 
-// finish is finished for those who do not need to know whether the pod slept.
-func (z *sleeper) finish(ctx context.Context, id string, status int) error {
-	_, err := z.finished(ctx, id, status)
-	return err
-}
-
-// finished ends a pod in its sleep: all its containers exit with a status. It reports whether container id has ended
-// so. If not, the pod has been woken meanwhile.
-func (z *sleeper) finished(ctx context.Context, id string, status int) (ended bool, err error) {
-	give, err := z.takeToEnd(ctx, status)
-	if err != nil {
-		return false, err
+// awaitTraffic wakes the pod when a packet comes for it. If that fails, it tries again. It ends with the sleep.
+func (z *waking) awaitTraffic(w *watch, over <-chan struct{}) {
+	select {
+	case <-w.Traffic():
+	case <-over:
+		return
 	}
-	defer give()
-	if !z.asleep.Load() {
-		return z.stopped(id), nil
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		err := z.wake(context.Background(), "packet")
+		if err == nil {
+			return
+		}
+		z.warn(err, "wake it")
+		select {
+		case <-time.After(pause):
+		case <-over:
+			return
+		}
 	}
-	log.L.Infof("sandbox %s ends in its sleep, with status %d", z.c.bundle.id, status)
-	err = z.doom(ctx, status)
-	z.leave()
-	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
-	if z.stopped(id) {
-		z.warn(err, "end its containers")
-		err = nil
-	}
-	return true, err
-}
-
-// stopped reports whether a container of a pod that no longer sleeps has ended in its sleep.
-func (z *sleeper) stopped(id string) bool {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	x := z.all[id]
-	return x == nil || x.dead
 }

@@ -38,7 +38,6 @@ func TestPackageSizes(t *testing.T) {
 var largeTypes = map[string]int{
 	"runsc/shim.containers": 62,
 	"runsc/shim.sandbox":    54,
-	"runsc/shim.sleeper":    88,
 }
 
 // TestMethods: no type of runsc gets more methods than it may have.

@@ -141,8 +141,8 @@ func TestStandingGone(t *testing.T) {
 	var set Set
 	set.Repeat()
 	key, _ := appendQuestion(nil, question)
-	_, doze := set.answers.to(key)
-	set.answers.keep(string(key), []byte{0, 0, 0, 0, 0, 0, 0, 1, typeResponse, 0}, doze)
+	_, period := set.answers.to(key)
+	set.answers.keep(string(key), []byte{0, 0, 0, 0, 0, 0, 0, 1, typeResponse, 0}, period)
 	for range 200 {
 		near, far := repeatingPair(t, &set)
 		go func() {

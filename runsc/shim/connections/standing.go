@@ -14,24 +14,24 @@ import (
 
 // Containerd asks each container for its statistics every second, and one that sleeps always answers the same. Most of
 // what an answer costs then is the code of ttrpc and protobuf, which a second later is in no cache of the processor any
-// more. So while the process dozes, the connection itself repeats the answer, before ttrpc sees the question.
+// more. So while the process saves power, the connection itself repeats the answer, before ttrpc sees the question.
 
-// standingAnswers are the answers to questions whose answers stay the same for as long as the process dozes. The zero
+// standingAnswers are the answers to questions whose answers stay the same for as long as the process saves power. The zero
 // value has none, and takes none. Its methods may be called concurrently.
 type standingAnswers struct {
-	mu   sync.Mutex
-	doze int               // counts the times that the process dozed
-	all  map[string][]byte // whole messages, by what appendQuestion returns; nil: the process does not doze
+	mu     sync.Mutex
+	period int               // counts the times that the process has saved power
+	all    map[string][]byte // whole messages, by what appendQuestion returns; nil: the process does not save power
 }
 
 // maxStanding bounds how many answers are kept. A shim serves the few containers of a pod.
 const maxStanding = 64
 
-// begin lets answers be kept. The process dozes.
+// begin lets answers be kept. The process saves power.
 func (s *standingAnswers) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doze++
+	s.period++
 	s.all = make(map[string][]byte)
 }
 
@@ -42,7 +42,7 @@ func (s *standingAnswers) end() {
 	s.all = nil
 }
 
-// open reports whether answers are kept: the process dozes.
+// open reports whether answers are kept: the process saves power.
 func (s *standingAnswers) open() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,21 +50,21 @@ func (s *standingAnswers) open() bool {
 }
 
 // to returns the answer to a question, or nil. It must not be changed. An answer that is found otherwise may be kept if
-// doze is not 0.
-func (s *standingAnswers) to(question []byte) (answer []byte, doze int) {
+// period is not 0.
+func (s *standingAnswers) to(question []byte) (answer []byte, period int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
 		return nil, 0
 	}
-	return s.all[string(question)], s.doze
+	return s.all[string(question)], s.period
 }
 
 // keep keeps an answer, unless the process has been up since the question.
-func (s *standingAnswers) keep(question string, answer []byte, doze int) {
+func (s *standingAnswers) keep(question string, answer []byte, period int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil || s.doze != doze {
+	if s.all == nil || s.period != period {
 		return
 	}
 	if len(s.all) == maxStanding {
@@ -113,7 +113,7 @@ type repeating struct {
 type asked struct {
 	stream   uint32
 	question string
-	doze     int
+	period   int
 }
 
 // Read implements net.Conn. It does not return questions that it has answered.
@@ -185,14 +185,14 @@ func (c *repeating) repeat(p []byte) bool {
 	if c.key, ok = appendQuestion(c.key[:0], p); !ok {
 		return false
 	}
-	answer, doze := c.set.answers.to(c.key)
+	answer, period := c.set.answers.to(c.key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stream := streamOf(p)
 	if answer == nil || !c.out.between() {
 		c.asked = asked{}
-		if doze != 0 {
-			c.asked = asked{stream: stream, question: string(c.key), doze: doze}
+		if period != 0 {
+			c.asked = asked{stream: stream, question: string(c.key), period: period}
 		}
 		return false
 	}
@@ -205,12 +205,12 @@ func (c *repeating) repeat(p []byte) bool {
 // keep keeps what is about to be written, if it is the answer to the last question. It is called with c.mu held.
 func (c *repeating) keep(p []byte) {
 	a := c.asked
-	if a.doze == 0 || !c.out.between() || !isMessage(p) || streamOf(p) != a.stream {
+	if a.period == 0 || !c.out.between() || !isMessage(p) || streamOf(p) != a.stream {
 		return
 	}
 	c.asked = asked{}
 	if isAnswer(p) {
-		c.set.answers.keep(a.question, bytes.Clone(p), a.doze)
+		c.set.answers.keep(a.question, bytes.Clone(p), a.period)
 	}
 }
 

@@ -80,7 +80,7 @@ func stats(t *testing.T, client task.TaskService, id string) int {
 	return int(r.Stats.Value[0])
 }
 
-// TestStanding: while the process dozes, a question for statistics is answered once by the service, and then by the
+// TestStanding: while the process saves power, a question for statistics is answered once by the service, and then by the
 // connection, each container for itself. Before and after that, and all other questions, the service answers.
 func TestStanding(t *testing.T) {
 	var a asking
@@ -130,18 +130,18 @@ func TestStandingError(t *testing.T) {
 	}
 }
 
-// TestStandingStale: an answer to a question from before the process was up is not kept when it dozes again.
+// TestStandingStale: an answer to a question from before the process was up is not kept when it saves power again.
 func TestStandingStale(t *testing.T) {
 	var s standingAnswers
 	s.begin()
-	_, doze := s.to([]byte("q"))
+	_, period := s.to([]byte("q"))
 	s.end()
-	s.keep("q", []byte("old"), doze)
+	s.keep("q", []byte("old"), period)
 	s.begin()
-	s.keep("q", []byte("old"), doze)
+	s.keep("q", []byte("old"), period)
 	answer, again := s.to([]byte("q"))
-	if answer != nil || again == doze {
-		t.Errorf("answer %q of doze %d, want none, and another doze than %d", answer, again, doze)
+	if answer != nil || again == period {
+		t.Errorf("answer %q of period %d, want none, and another period than %d", answer, again, period)
 	}
 	for i := range 10 * maxStanding {
 		s.keep(strings.Repeat("q", i), nil, again)

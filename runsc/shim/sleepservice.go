@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"diapause.dev/runsc/lease"
-	"diapause.dev/runsc/revive"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/runsc/use"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -24,94 +21,40 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
-// sleeper stands before the service of a container. While the pod sleeps there is no sandbox, and it answers for the
-// container: GVisor's shim would take the container for ended. What needs the sandbox wakes the pod first.
+// sleepService stands before the service of the pod's containers. While the pod sleeps there is no sandbox, and it
+// answers for them: GVisor's shim would take them for ended. What needs the sandbox wakes the pod first.
 //
-// All containers of a pod share one sleeper, see fall.go and wake.go. A container of no pod has one of its own, and
-// does not sleep.
-type sleeper struct {
+// All containers of a pod share one, see podsleep.go. A container of no pod has one of its own, and does not sleep.
+type sleepService struct {
 	extension.TaskServiceExt
-	c         *containers
-	s         *sandbox // nil: the container belongs to no pod
-	namespace string   // of containerd
-
-	gate   sync.RWMutex // held for reading by requests that reach gVisor, for writing when asleep changes
-	asleep atomic.Bool  // no request reaches gVisor
-	toEnd  atomic.Bool  // while it sleeps: a signal that tells a container to end wakes the pod
-	dozing dozing
+	*podSleep
+	entry entering
+	wakes waking
+	exits exiting
 
 	suspended atomic.Bool // it was paused and not resumed; see stateUnanswered
-
-	mu  sync.Mutex
-	all map[string]*resident // the containers of this process, by id
-	pid uint32               // of the sandbox; 0: there was none yet
-
-	counting use.Counting
-
-	probes answeredExecs
-
-	night
+	counting  use.Counting
+	probes    answeredExecs
 }
 
-// resident is a container that can sleep.
-type resident struct {
-	id, bundle string
-	name       string                  // in its pod; empty: it has none
-	io         *task.CreateTaskRequest // names of its standard streams
-	usage      usage
-
-	// The fields below are guarded by sleeper.mu.
-	execs   map[string]added // processes that were added to it and run or are to
-	state   *task.StateResponse
-	pids    *task.PidsResponse
-	streams *streams
-	resized *task.UpdateTaskRequest        // the newest change of its resources; nil: none
-	woken   bool                           // the sandbox was restored with it
-	dead    bool                           // it has ended in its sleep
-	revival atomic.Pointer[revive.Revival] // it is being created again; nil: it is not
-}
-
-// added is a process that was added to a container.
-type added struct {
-	end   func()                   // ends its session
-	probe bool                     // the kubelet has added it as a probe
-	io    *task.ExecProcessRequest // names of its standard streams
-}
-
-func newSleeper(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleeper {
-	z := &sleeper{TaskServiceExt: next, c: c, s: s, all: make(map[string]*resident)}
-	z.namespace, _ = namespaces.Namespace(ctx)
-	z.night.turn = make(chan struct{}, 1)
+// newSleepService returns the service of a container, or of the containers of sandbox s.
+func newSleepService(ctx context.Context, next extension.TaskServiceExt, c *containers, s *sandbox) *sleepService {
+	p := newPodSleep(ctx, next, c, s)
+	z := &sleepService{TaskServiceExt: next, podSleep: p, entry: entering{p}, wakes: waking{podSleep: p}}
+	z.exits = exiting{p, &z.wakes.shared}
 	if s != nil {
-		s.rouse, s.pausing, s.catch = z.rouse, z.pausing, z.catch
+		s.wake, s.pausing, s.catch = z.wakes.wake, z.entry.pausing, p.catch
 	}
 	return z
 }
 
-// of returns a container of this process, or nil.
-func (z *sleeper) of(id string) *resident {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.all[id]
-}
-
-// through lets a request through to gVisor unless the pod sleeps. If ok, release must be called after the request.
-func (z *sleeper) through() (release func(), ok bool) {
-	z.gate.RLock()
-	if z.asleep.Load() {
-		z.gate.RUnlock()
-		return nil, false
-	}
-	return z.gate.RUnlock, true
-}
-
 // awake lets a request through to gVisor. If the pod sleeps, it wakes it first.
-func (z *sleeper) awake(ctx context.Context, cause string) (release func(), err error) {
+func (z *sleepService) awake(ctx context.Context, cause string) (release func(), err error) {
 	for {
-		if release, ok := z.through(); ok {
+		if release, ok := z.state.Through(); ok {
 			return release, nil
 		}
-		if err := z.rouse(ctx, cause); err != nil {
+		if err := z.wakes.wake(ctx, cause); err != nil {
 			return nil, errgrpc.ToGRPC(err)
 		}
 	}
@@ -119,39 +62,15 @@ func (z *sleeper) awake(ctx context.Context, cause string) (release func(), err 
 
 // enter lets a request through to gVisor that begins a container of the pod. If the pod sleeps, enter wakes it first.
 // If it is falling asleep, it stays awake.
-func (z *sleeper) enter(ctx context.Context, cause string) (release func(), err error) {
-	if err := z.rouse(ctx, cause); err != nil {
+func (z *sleepService) enter(ctx context.Context, cause string) (release func(), err error) {
+	if err := z.wakes.wake(ctx, cause); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return z.awake(ctx, cause)
 }
 
-// gatePoll is how often shut tries again.
-const gatePoll = time.Millisecond
-
-// shut sets asleep while no request is under way. A request that waits keeps no other one from being answered. The
-// caller has the turn.
-func (z *sleeper) shut(ctx context.Context, asleep bool) error {
-	if z.asleep.Load() == asleep {
-		return nil
-	}
-	for !z.gate.TryLock() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("a request is in progress: %w: %w", sleep.ErrUnfit, context.Cause(ctx))
-		case <-time.After(gatePoll):
-		}
-	}
-	defer z.gate.Unlock()
-	z.asleep.Store(asleep)
-	if !asleep {
-		z.dozing.stir()
-	}
-	return nil
-}
-
 // Create implements task.TaskService. It wakes a pod that sleeps.
-func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+func (z *sleepService) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	release, err := z.enter(ctx, "create")
 	if err != nil {
 		return nil, err
@@ -162,22 +81,17 @@ func (z *sleeper) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		bundle := filepath.Join(filepath.Dir(z.c.bundle.dir), r.ID)
 		p, err := readPod(bundle)
 		z.warn(err, "read the name of container "+r.ID)
-		z.mu.Lock()
-		if r.ID == z.c.bundle.id {
-			z.pid = resp.Pid
-		}
-		z.all[r.ID] = &resident{
+		z.created(&resident{
 			id: r.ID, bundle: bundle, name: p.container, execs: make(map[string]added),
 			io: &task.CreateTaskRequest{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
-		}
-		z.mu.Unlock()
+		}, resp.Pid, r.ID == z.c.bundle.id)
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	}
 	return resp, err
 }
 
 // Start implements task.TaskService. Before the sandbox container starts, it notes how the pod's network is.
-func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+func (z *sleepService) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	if p := z.probes.of(r.ID, r.ExecID); p != nil {
 		return p.start(ctx)
 	}
@@ -210,7 +124,7 @@ func (z *sleeper) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 
 // attendExec waits for the end of a process that was added to a container. Its session is over then, and it no longer
 // keeps the pod awake, even if containerd has forgotten to delete it.
-func (z *sleeper) attendExec(ctx context.Context, r *task.StartRequest) {
+func (z *sleepService) attendExec(ctx context.Context, r *task.StartRequest) {
 	_, err := z.TaskServiceExt.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
 		log.L.WithError(err).Debugf("wait for process %s of container %s", r.ExecID, r.ID)
@@ -220,17 +134,17 @@ func (z *sleeper) attendExec(ctx context.Context, r *task.StartRequest) {
 
 // Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session. Some probes and
 // hooks are answered, see execprobes.go.
-func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
+func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
 	x := z.of(r.ID)
 	var is kinds
 	if x != nil {
 		is = z.c.bundle.kindsOf(x.name, r)
 	}
-	release, ok := z.through()
-	if !ok && (is.probe || is.preStop && !z.toEnd.Load()) {
+	release, ok := z.state.Through()
+	if !ok && (is.probe || is.preStop && !z.signalled.Load()) {
 		return z.probes.answer(r)
 	}
-	if ok && is.probe && z.falling.answers(z.s) {
+	if ok && is.probe && z.probing.answers(z.s) {
 		release()
 		return z.probes.answer(r)
 	}
@@ -258,7 +172,7 @@ func (z *sleeper) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.
 }
 
 // Wait implements task.TaskService.
-func (z *sleeper) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+func (z *sleepService) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
 	if p := z.probes.of(r.ID, r.ExecID); p != nil {
 		return p.wait(ctx)
 	}
@@ -266,12 +180,12 @@ func (z *sleeper) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 }
 
 // Delete implements task.TaskService. A container that sleeps ends first.
-func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+func (z *sleepService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	if z.probes.of(r.ID, r.ExecID) != nil {
 		return z.probes.forget(r.ID, r.ExecID), nil
 	}
-	if r.ExecID == "" && z.asleep.Load() {
-		if err := z.finish(ctx, r.ID, killed); err != nil {
+	if r.ExecID == "" && z.state.Answered() {
+		if _, err := z.exits.exitAsleep(ctx, r.ID, killed); err != nil {
 			return nil, err
 		}
 	}
@@ -284,32 +198,15 @@ func (z *sleeper) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
 	}
 	z.forget(r)
+	if r.ExecID == "" {
+		z.probes.forgetAll(r.ID)
+	}
 	return resp, err
 }
 
-// forget forgets what was deleted or has ended, and ends its sessions.
-func (z *sleeper) forget(r *task.DeleteRequest) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	x := z.all[r.ID]
-	if x == nil {
-		return
-	}
-	for id, p := range x.execs {
-		if r.ExecID == "" || r.ExecID == id {
-			p.end()
-			delete(x.execs, id)
-		}
-	}
-	if r.ExecID == "" {
-		delete(z.all, r.ID)
-		z.probes.forgetAll(r.ID)
-	}
-}
-
 // ResizePty implements task.TaskService.
-func (z *sleeper) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*types.Empty, error) {
-	release, ok := z.through()
+func (z *sleepService) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*types.Empty, error) {
+	release, ok := z.state.Through()
 	if !ok { // a container with a terminal does not sleep
 		return &types.Empty{}, nil
 	}
@@ -322,19 +219,19 @@ const wakingLimit = 1500 * time.Millisecond
 
 // State implements task.TaskService. While the pod wakes, a question for its sandbox waits a little: whoever asks then
 // wants the new process.
-func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+func (z *sleepService) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
 	if p := z.probes.of(r.ID, r.ExecID); p != nil {
 		return p.state(r), nil
 	}
 	if r.ID == z.c.bundle.id {
-		z.wakes.await(ctx, wakingLimit)
+		z.wakes.shared.await(ctx, wakingLimit)
 	}
-	release, ok := z.through()
+	release, ok := z.state.Through()
 	switch {
 	case !ok && r.ExecID != "": // it has ended before the pod fell asleep: gVisor's shim knows how, without runsc
 		return z.TaskServiceExt.State(ctx, r)
 	case !ok:
-		return z.stateAsleep(r)
+		return z.stateAsleep(r.ID)
 	}
 	defer release()
 	resp, err := z.TaskServiceExt.State(ctx, r)
@@ -351,40 +248,18 @@ func (z *sleeper) State(ctx context.Context, r *task.StateRequest) (*task.StateR
 // statusOf returns what is answered for the status of a container. A pod that is paused by a lease, so that it can be
 // saved, counts as running: a containerd that starts just then ends sandboxes that do not run
 // (internal/cri/server/podsandbox, RecoverContainer). The holder of the lease asks for the lease instead.
-func (z *sleeper) statusOf(s tasktypes.Status) tasktypes.Status {
+func (z *sleepService) statusOf(s tasktypes.Status) tasktypes.Status {
 	if s == tasktypes.Status_PAUSED && z.s != nil && z.s.lease.Held() {
 		return tasktypes.Status_RUNNING
 	}
 	return s
 }
 
-// stateAsleep returns the state of a container as it was before it fell asleep.
-func (z *sleeper) stateAsleep(r *task.StateRequest) (*task.StateResponse, error) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	x := z.all[r.ID]
-	if x == nil || x.state == nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s: %w", r.ID, errdefs.ErrNotFound))
-	}
-	return x.state, nil // nobody changes it any more
-}
-
-// pidOf returns the process of a container for which gVisor's shim knows pid. Of a pod's containers that is the
-// sandbox's. GVisor's shim knows none except the first one of the sandbox container, see oom.go.
-func (z *sleeper) pidOf(id string, pid uint32) uint32 {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.pid != 0 && z.all[id] != nil {
-		return z.pid
-	}
-	return pid
-}
-
 // Pause implements task.TaskService. It goes on if the caller has ceased to wait, for instance because containerd was
 // killed: runsc pauses the sandbox, and then notes that in the container's state. If runsc is killed in between, the
 // state says that the container runs, and the sandbox can never be resumed. So it is with Resume: then the state says
 // that the container is paused, and the next resume makes the sentry panic.
-func (z *sleeper) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
+func (z *sleepService) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
 	release, err := z.awake(ctx, "pause")
 	if err != nil {
 		return nil, err
@@ -398,7 +273,7 @@ func (z *sleeper) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty
 }
 
 // Resume implements task.TaskService. It goes on as Pause does.
-func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
+func (z *sleepService) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
 	release, err := z.awake(ctx, "resume")
 	if err != nil {
 		return nil, err
@@ -412,7 +287,7 @@ func (z *sleeper) Resume(ctx context.Context, r *task.ResumeRequest) (*types.Emp
 }
 
 // Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
-func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+func (z *sleepService) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
 	if z.probes.of(r.ID, r.ExecID) != nil {
 		return nil, errgrpc.ToGRPC(errProbeOver)
 	}
@@ -420,7 +295,7 @@ func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 		_, err := z.kill(ctx, r)
 		return err
 	}
-	switch asleep := z.asleep.Load(); {
+	switch asleep := z.state.Answered(); {
 	case asleep && asksToEnd(r):
 		return &types.Empty{}, z.killAsleep(ctx, r, send)
 	case !asleep && z.c.held(ctx, r, send, nil):
@@ -431,11 +306,11 @@ func (z *sleeper) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 
 // killAsleep ends a container of a pod that sleeps. The agent may first have the snapshot serve the pod's successors:
 // then the pod is not woken, whatever its policy says of its end.
-func (z *sleeper) killAsleep(ctx context.Context, r *task.KillRequest,
+func (z *sleepService) killAsleep(ctx context.Context, r *task.KillRequest,
 	end func(context.Context, *task.KillRequest) error,
 ) error {
 	unsaved := end
-	if z.toEnd.Load() {
+	if z.signalled.Load() {
 		unsaved = func(ctx context.Context, r *task.KillRequest) error {
 			go z.killAwake(context.WithoutCancel(ctx), r)
 			return nil
@@ -455,8 +330,8 @@ func asksToEnd(r *task.KillRequest) bool {
 
 // killAwake wakes the pod and delivers a signal that tells a container to end, as if the pod had not slept. Containerd
 // has its answer already, so that the grace period goes on: SIGKILL comes in time, and ends a pod that was not woken.
-func (z *sleeper) killAwake(ctx context.Context, r *task.KillRequest) {
-	if err := z.rouse(ctx, "signal"); err != nil {
+func (z *sleepService) killAwake(ctx context.Context, r *task.KillRequest) {
+	if err := z.wakes.wake(ctx, "signal"); err != nil {
 		z.warn(err, "it gets no signal before it ends")
 		return
 	}
@@ -466,10 +341,10 @@ func (z *sleeper) killAwake(ctx context.Context, r *task.KillRequest) {
 
 // kill delivers a signal. A pod that sleeps is not woken to be ended: it ends in its sleep, all its
 // containers with the status of the signal. Signals that ask a process for something else wake it.
-func (z *sleeper) kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+func (z *sleepService) kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
 	if r.ExecID == "" && ends(unix.Signal(r.Signal)) {
-		for z.asleep.Load() {
-			ended, err := z.finished(ctx, r.ID, 128+int(r.Signal))
+		for z.state.Answered() {
+			ended, err := z.exits.exitAsleep(ctx, r.ID, 128+int(r.Signal))
 			if ended || err != nil {
 				return &types.Empty{}, err
 			}
@@ -484,8 +359,8 @@ func (z *sleeper) kill(ctx context.Context, r *task.KillRequest) (*types.Empty, 
 }
 
 // Pids implements task.TaskService. Containerd removes a container that has no process when it starts again.
-func (z *sleeper) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
-	release, ok := z.through()
+func (z *sleepService) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	release, ok := z.state.Through()
 	if !ok {
 		if x := z.of(r.ID); x != nil && x.pids != nil {
 			return x.pids, nil
@@ -501,8 +376,8 @@ func (z *sleeper) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 }
 
 // Checkpoint implements task.TaskService.
-func (z *sleeper) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
-	release, ok := z.through()
+func (z *sleepService) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*types.Empty, error) {
+	release, ok := z.state.Through()
 	if !ok {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s: its pod sleeps: %w", r.ID, errdefs.ErrFailedPrecondition))
 	}
@@ -511,7 +386,7 @@ func (z *sleeper) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 }
 
 // Connect implements task.TaskService.
-func (z *sleeper) Connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
+func (z *sleepService) Connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
 	resp, err := z.TaskServiceExt.Connect(ctx, r) // does not ask runsc
 	if err == nil {
 		resp.TaskPid = z.pidOf(r.ID, resp.TaskPid)
@@ -520,9 +395,9 @@ func (z *sleeper) Connect(ctx context.Context, r *task.ConnectRequest) (*task.Co
 }
 
 // Stats implements task.TaskService.
-func (z *sleeper) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+func (z *sleepService) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	x := z.of(r.ID)
-	release, ok := z.through()
+	release, ok := z.state.Through()
 	if !ok {
 		if x != nil {
 			if resp, ok := x.usage.asleep(); ok {
@@ -541,7 +416,7 @@ func (z *sleeper) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsR
 
 // Update implements task.TaskService. If the request has the annotation for orders about the pod's sleep, it carries
 // out the order instead. The resources of a container that sleeps are changed when it is woken.
-func (z *sleeper) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types.Empty, error) {
+func (z *sleepService) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types.Empty, error) {
 	if text, ok := r.Annotations[sleep.Annotation]; ok {
 		o, err := sleep.Parse(text)
 		if err == nil {
@@ -553,7 +428,7 @@ func (z *sleeper) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types
 		return &types.Empty{}, nil
 	}
 	leased := r.Annotations[lease.Annotation] != ""
-	release, ok := z.through()
+	release, ok := z.state.Through()
 	switch {
 	case !ok && leased:
 		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s sleeps: %w", r.ID, leaseKind(lease.ErrRanOut)))
@@ -567,14 +442,6 @@ func (z *sleeper) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types
 		z.noteResized(r)
 	}
 	return resp, err
-}
-
-func (z *sleeper) noteResized(r *task.UpdateTaskRequest) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if x := z.all[r.ID]; x != nil {
-		x.resized = r
-	}
 }
 
 // sleepKind gives an error a kind that reaches the agent. It avoids the kinds with which a shim that knows no sleep
@@ -594,21 +461,21 @@ func sleepKind(err error) error {
 }
 
 // do carries out an order, which is for the sandbox container.
-func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
+func (z *sleepService) do(ctx context.Context, id string, o sleep.Order) error {
 	if z.s == nil || id != z.s.pod.sandbox {
 		return fmt.Errorf("%w: container %s is no sandbox", sleep.ErrInvalid, id)
 	}
 	switch o.Verb {
 	case sleep.Watch:
-		return z.watch(ctx, o)
+		return z.entry.prepare(ctx, o)
 	case sleep.Fall:
-		return z.fall(ctx, o)
+		return z.enterSleep(ctx, o)
 	case sleep.Stay:
-		return z.stay(ctx)
+		return z.entry.cancel(ctx)
 	case sleep.Wake:
-		return z.rouse(ctx, o.Cause)
+		return z.wakes.wake(ctx, o.Cause)
 	case sleep.End:
-		return z.end(ctx, o)
+		return z.exits.end(ctx, o)
 	case sleep.Count, sleep.Senders:
 		pid, err := z.c.bundle.process()
 		if err != nil {
@@ -622,6 +489,11 @@ func (z *sleeper) do(ctx context.Context, id string, o sleep.Order) error {
 	return fmt.Errorf("%w: %q", sleep.ErrInvalid, o.Verb)
 }
 
+// enterSleep puts the pod to sleep, until a packet comes or something asks for it.
+func (z *sleepService) enterSleep(ctx context.Context, o sleep.Order) error {
+	return z.entry.enter(ctx, o, func(w *watch) { go z.wakes.awaitTraffic(w, z.state.Over()) })
+}
+
 // ends reports whether a signal tells a container to end.
 func ends(s unix.Signal) bool {
 	switch s {
@@ -629,11 +501,4 @@ func ends(s unix.Signal) bool {
 		return false
 	}
 	return true
-}
-
-// warn logs what went wrong where nobody can be told.
-func (z *sleeper) warn(err error, what string) {
-	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s: %s", z.c.bundle.id, what)
-	}
 }

@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
-// dozeAfter is how long a pod sleeps before its shim dozes. One that wakes sooner needs again what they would give up.
-const dozeAfter = time.Second
+// lowPowerAfter is how long a pod sleeps before its shim saves power. One that wakes sooner needs again what that would
+// give up.
+const lowPowerAfter = time.Second
 
-// dozeRoom is how much the memory of a shim that dozes grows before its garbage is collected, in bytes.
-const dozeRoom = 2 << 20
+// lowPowerRoom is how much the memory of a shim that saves power grows before its garbage is collected, in bytes.
+const lowPowerRoom = 2 << 20
 
-// dozing is how the Go runtime was set before the process dozed. Its methods may be called concurrently.
-type dozing struct {
+// lowPower is how the Go runtime was set before this process saved power. Its methods may be called concurrently.
+type lowPower struct {
+	asleep func() bool // whether the pod sleeps
+
 	mu        sync.Mutex
 	is        bool
 	procs     int   // GOMAXPROCS
@@ -23,28 +26,27 @@ type dozing struct {
 	limit     int64 // see debug.SetMemoryLimit
 }
 
-// doze makes this process cost less while the pod sleeps: a node has hundreds of them. It returns the memory that was
-// used for the fall, which Go would keep for later. It uses one processor, so that containerd's questions, which
+// enter makes this process cost less while the pod sleeps: a node has hundreds of them. It returns the memory that was
+// used for entering sleep, which Go would keep for later. It uses one processor, so that containerd's questions, which
 // come every second, wake one thread and not several. And it collects garbage only when there is some: by itself Go
 // does so every two minutes, which takes as long as many answers. Answers that stay the same are repeated.
-func (z *sleeper) doze() {
-	if !z.asleep.Load() {
+func (d *lowPower) enter() {
+	if !d.asleep() {
 		return
 	}
 	debug.FreeOSMemory()
-	d := &z.dozing
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !z.asleep.Load() || d.is { // shut calls stir after it has changed asleep
+	if !d.asleep() || d.is { // leave is called after the pod has ceased to sleep
 		return
 	}
 	d.is, d.procs, d.gcPercent = true, runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
-	d.limit = debug.SetMemoryLimit(goMemory() + dozeRoom)
+	d.limit = debug.SetMemoryLimit(goMemory() + lowPowerRoom)
 	connected.Repeat()
 }
 
-// stir undoes doze.
-func (d *dozing) stir() {
+// leave undoes enter.
+func (d *lowPower) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.is {

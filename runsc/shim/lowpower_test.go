@@ -14,24 +14,23 @@ func goSettings() [3]int64 {
 	return [3]int64{int64(runtime.GOMAXPROCS(0)), int64(percent), debug.SetMemoryLimit(-1)}
 }
 
-// TestDoze: a shim whose pod sleeps uses one processor, collects no garbage before there is some, and keeps answers. It
-// is as before when the pod wakes. One whose pod is awake does not doze.
-func TestDoze(t *testing.T) {
+// TestLowPower: a shim whose pod sleeps uses one processor, collects no garbage before there is some, and keeps answers. It
+// is as before when the pod wakes. One whose pod is awake is not changed.
+func TestLowPower(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	before := goSettings()
-	var z sleeper
-	z.doze()
+	asleep := false
+	d := &lowPower{asleep: func() bool { return asleep }}
+	d.enter()
 	if connected.Repeats() {
 		t.Error("awake, it keeps answers")
 	}
 	if now := goSettings(); now != before {
 		t.Errorf("awake, the runtime is set to %v, want %v", now, before)
 	}
-	if err := z.shut(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
-	z.doze()
-	z.doze() // changes nothing, and forgets nothing
+	asleep = true
+	d.enter()
+	d.enter() // changes nothing, and forgets nothing
 	now := goSettings()
 	if now[0] != 1 || now[1] != -1 || now[2] == math.MaxInt64 {
 		t.Errorf("asleep, the runtime is set to %v, want one processor and a limit of memory alone", now)
@@ -39,12 +38,11 @@ func TestDoze(t *testing.T) {
 	if !connected.Repeats() {
 		t.Error("asleep, it keeps no answers")
 	}
-	if room := now[2] - goMemory(); room > 2*dozeRoom { // some memory may have been given back since
-		t.Errorf("memory grows by %d bytes before garbage is collected, want some %d", room, dozeRoom)
+	if room := now[2] - goMemory(); room > 2*lowPowerRoom { // some memory may have been given back since
+		t.Errorf("memory grows by %d bytes before garbage is collected, want some %d", room, lowPowerRoom)
 	}
-	if err := z.shut(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	asleep = false
+	d.leave()
 	if connected.Repeats() {
 		t.Error("after waking, it keeps answers")
 	}
