@@ -22,6 +22,7 @@ import (
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
 	"diapause.dev/agent/pace"
+	"diapause.dev/agent/ready"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/rootsocket"
@@ -64,6 +65,7 @@ type Agent struct {
 	checkpoints *checkpoint.Checkpoints
 	sleeps      *sleep.Sleeps
 	admission   *admission.Queue
+	ready       *ready.Pool
 	lives       *lives.Lives
 }
 
@@ -143,15 +145,27 @@ func (a *Agent) assemble() {
 		Changed: a.changed, Sleeps: sleepers{a}, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
-		func() int { return a.admission.Waiting() })
+		func() int { return a.admission.Waiting() }, func() (n int) {
+			for _, m := range a.restores.Asleep() {
+				if m.Ready {
+					n++
+				}
+			}
+			return n
+		})
+	a.ready = ready.New(ready.Config{
+		Memory: a.cfg.ReadyMemory, Reserve: a.cfg.WakeReserve, Available: cgroup.Available,
+		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.restores.Asleep, Order: a.cri.OrderSleep,
+		Metrics: m, Logger: a.log,
+	})
 	a.sleeps = sleep.New(sleep.Config{
 		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
-		Life: a.life, Metrics: m, Logger: a.log,
+		Life: a.life, OnChange: a.ready.Changed, Metrics: m, Logger: a.log,
 	})
 	a.lives = lives.New(lives.Config{Dir: a.cfg.Past, Runtime: a.cri, Journal: a.journal, Logger: a.log})
 	a.admission = admission.New(admission.Config{
 		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.restores, Life: a.life, Metrics: m,
-		Logger: a.log,
+		OnShort: a.ready.Changed, Logger: a.log,
 	})
 }
 
@@ -225,6 +239,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.replicator.Run(ctx) })
 	g.Go(func() error { return a.upkeepLoop(ctx) })
 	g.Go(func() error { return a.restores.RetryLoop(ctx) })
+	g.Go(func() error { a.ready.Run(ctx); return nil })
 	if a.cfg.MetricsAddr != "" {
 		g.Go(func() error { return a.metrics.serve(ctx, a.cfg.MetricsAddr) })
 	}

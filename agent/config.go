@@ -26,6 +26,7 @@ type Config struct {
 	BacklogSize   int64         // bytes of snapshots that may wait for their store; 0: any number
 	BacklogCount  int           // number of snapshots that may wait for their store; 0: any
 	WakeReserve   int64         // bytes of the node's memory that pods leave free when they wake; 0: none, and none waits
+	ReadyMemory   int64         // bytes that the sandboxes may take which are created for pods that sleep; 0: none is
 	VolumeLimit   int64         // limit in bytes for a pod's volumes on the node, in one snapshot
 	CacheSize     int64         // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
 	Codec         string        // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere

@@ -2,8 +2,11 @@ package agent
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
+	"diapause.dev/agent/ready"
+	localv1 "diapause.dev/api/local/v1"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -12,11 +15,13 @@ type sleepMetrics struct {
 	falls      *prometheus.CounterVec
 	wakes      *prometheus.CounterVec
 	failures   prometheus.Counter
-	waking     prometheus.Histogram
+	waking     *prometheus.HistogramVec
 	packets    *prometheus.CounterVec
 	admissions *prometheus.CounterVec
 	waits      prometheus.Histogram
 	madeRoom   *prometheus.CounterVec
+	madeReady  *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
 }
 
 // wakeCauses are the causes of a wake that are counted apart.
@@ -31,7 +36,7 @@ const (
 
 // newSleepMetrics returns metrics that are registered. asleep counts the pods that sleep, waiting those whose wake
 // waits for memory.
-func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleepMetrics {
+func newSleepMetrics(r prometheus.Registerer, asleep, waiting, isReady func() int) *sleepMetrics {
 	m := &sleepMetrics{
 		falls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "diapause_sleeps_total",
@@ -45,10 +50,10 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleep
 			Name: "diapause_failed_wakes_total",
 			Help: "Attempts to wake a pod that have failed.",
 		}),
-		waking: prometheus.NewHistogram(prometheus.HistogramOpts{
+		waking: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "diapause_wake_seconds",
-			Help: "Time from the cause of a wake until the pod ran.", Buckets: seconds,
-		}),
+			Help: "Time from the cause of a wake until the pod ran, by whether its sandbox was there before.", Buckets: seconds,
+		}, []string{"ready"}),
 		packets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "diapause_wake_packets_total",
 			Help: "Packets that came for pods that slept, by what became of them.",
@@ -65,13 +70,27 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting func() int) *sleep
 			Name: "diapause_sleeps_for_memory_total",
 			Help: "Idle pods that were to sleep so that others could wake.",
 		}, []string{"result"}),
+		madeReady: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_pods_made_ready_total",
+			Help: "Pods that sleep whose sandboxes were to be created for their wakes.",
+		}, []string{"result"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "diapause_ready_pods_dropped_total",
+			Help: "Pods that sleep on without the sandbox that was created for their wake, by the reason.",
+		}, []string{"reason"}),
 	}
-	begin(results, m.falls, m.madeRoom)
+	begin(results, m.falls, m.madeRoom, m.madeReady)
+	begin([]string{ready.ForMemory, ready.ForNewer}, m.dropped)
 	begin([]string{atOnce, waited, givenUp}, m.admissions)
 	begin(append(slices.Clone(wakeCauses), "other"), m.wakes)
 	begin([]string{"delivered", "dropped"}, m.packets)
+	for _, was := range []bool{true, false} {
+		m.waking.WithLabelValues(strconv.FormatBool(was))
+	}
 	r.MustRegister(m.falls, m.wakes, m.failures, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
+		m.madeReady, m.dropped,
 		gauge("diapause_pods_asleep", "Pods of this node that sleep.", asleep),
+		gauge("diapause_pods_ready", "Pods of this node that sleep and whose sandboxes were created for their wakes.", isReady),
 		gauge("diapause_wakes_waiting", "Pods of this node that are to be woken and wait for memory.", waiting))
 	return m
 }
@@ -86,15 +105,22 @@ func gauge(name, help string, count func() int) prometheus.Collector {
 func (m *sleepMetrics) Slept(err error) { m.falls.WithLabelValues(result(err)).Inc() }
 
 // Woke implements sleep.Metrics.
-func (m *sleepMetrics) Woke(cause string, took time.Duration, delivered, dropped int64) {
+func (m *sleepMetrics) Woke(w *localv1.Woken) {
+	cause := w.GetCause()
 	if !slices.Contains(wakeCauses, cause) {
 		cause = "other"
 	}
 	m.wakes.WithLabelValues(cause).Inc()
-	m.waking.Observe(took.Seconds())
-	m.packets.WithLabelValues("delivered").Add(float64(max(delivered, 0)))
-	m.packets.WithLabelValues("dropped").Add(float64(max(dropped, 0)))
+	m.waking.WithLabelValues(strconv.FormatBool(w.GetReady())).Observe(w.GetTook().AsDuration().Seconds())
+	m.packets.WithLabelValues("delivered").Add(float64(max(w.GetDelivered(), 0)))
+	m.packets.WithLabelValues("dropped").Add(float64(max(w.GetDropped(), 0)))
 }
+
+// MadeReady implements ready.Metrics.
+func (m *sleepMetrics) MadeReady(err error) { m.madeReady.WithLabelValues(result(err)).Inc() }
+
+// DroppedReady implements ready.Metrics.
+func (m *sleepMetrics) DroppedReady(reason string) { m.dropped.WithLabelValues(reason).Inc() }
 
 // WakeFailed implements sleep.Metrics.
 func (m *sleepMetrics) WakeFailed() { m.failures.Inc() }

@@ -29,6 +29,7 @@ type Config struct {
 	Available func() (int64, error) // returns how many bytes of memory the node has free
 	Restores  Restores
 	Life      *lifetime.Life
+	OnShort   func() // is called when a wake does not fit, again and again, and must not block; nil: for nobody
 	Metrics   Metrics
 	Logger    *slog.Logger
 }
@@ -229,6 +230,9 @@ func (q *Queue) look(now time.Time) {
 	}
 	q.mark(short, now)
 	q.makeRoom(short, now)
+	if len(short) > 0 && q.OnShort != nil {
+		q.OnShort()
+	}
 }
 
 // holdsBack reports whether a wake that does not fit holds back those that came later. The caller holds q.mu.

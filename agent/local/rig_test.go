@@ -92,7 +92,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		t.Fatal(err)
 	}
 	r.journal = j
-	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Logger: journaltest.Quiet})
+	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, OnChange: func() {}, Logger: journaltest.Quiet})
 	r.Admission = admission.New(admission.Config{
 		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Restores,
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,

@@ -182,8 +182,8 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		}
 		u.Memory, _ = runsc.MemoryUsage(p.SandboxPID) // 0: the sandbox has just ended
 		u.Request = s.underWay(p.ID)
-		if since, ok := asleep[p.ID]; ok {
-			u.Asleep = timestamppb.New(since)
+		if m, ok := asleep[p.ID]; ok {
+			u.Asleep, u.Ready = timestamppb.New(m.Since), m.Ready
 		}
 		if why, ok := waiting[p.ID]; ok {
 			u.Request = "wake: " + why

@@ -30,6 +30,7 @@ type Config struct {
 	Snapshots   Snapshots
 	Journal     *journal.Journal
 	Life        *lifetime.Life
+	OnChange    func() // is called when a pod may have fallen asleep or woken, and must not block
 	Metrics     Metrics
 	Logger      *slog.Logger
 }
@@ -62,7 +63,7 @@ type Runtime interface {
 // Metrics count sleeps.
 type Metrics interface {
 	Slept(err error)
-	Woke(cause string, took time.Duration, delivered, dropped int64)
+	Woke(w *localv1.Woken)
 	WakeFailed()
 }
 
@@ -100,6 +101,7 @@ func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapsh
 	o.Handover, o.NoWait = &handover{s, o.WakeToEnd, o.Ignored}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
+	s.OnChange()
 	return f, err
 }
 
@@ -208,11 +210,11 @@ func (s *Sleeps) AsleepPod(uid string) (since time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// All returns since when pods sleep, by the ids of their sandboxes.
-func (s *Sleeps) All() map[string]time.Time {
-	all := make(map[string]time.Time)
+// All returns the pods that sleep, by the ids of their sandboxes.
+func (s *Sleeps) All() map[string]sleep.Mark {
+	all := make(map[string]sleep.Mark)
 	for _, m := range s.Restores.Asleep() {
-		all[m.Sandbox] = m.Since
+		all[m.Sandbox] = m
 	}
 	return all
 }
@@ -220,10 +222,11 @@ func (s *Sleeps) All() map[string]time.Time {
 // Woke notes that a shim has woken a pod.
 func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	took := w.GetTook().AsDuration()
-	s.Metrics.Woke(w.GetCause(), took, w.GetDelivered(), w.GetDropped())
+	s.Metrics.Woke(w)
+	s.OnChange()
 	s.setUnwoken(pod.UID, "")
 	s.Logger.Info("pod is awake", "pod", pod.String(), "sandbox", sandbox, "cause", w.GetCause(), "took", took,
-		"delivered", w.GetDelivered(), "dropped", w.GetDropped())
+		"ready", w.GetReady(), "delivered", w.GetDelivered(), "dropped", w.GetDropped())
 	if s.cluster != nil {
 		s.cluster.Woke(pod, w.GetCause(), took)
 	}

@@ -13,6 +13,7 @@ import (
 	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/snapshots"
+	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/sleep"
@@ -82,9 +83,9 @@ func (n *node) Delete(_ context.Context, k snapshot.Key) error {
 
 type noMetrics struct{}
 
-func (noMetrics) Slept(error)                              {}
-func (noMetrics) Woke(string, time.Duration, int64, int64) {}
-func (noMetrics) WakeFailed()                              {}
+func (noMetrics) Slept(error)         {}
+func (noMetrics) Woke(*localv1.Woken) {}
+func (noMetrics) WakeFailed()         {}
 
 // newSleeps returns the sleeps of a node, whose life ends when wait is called.
 func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {
@@ -95,7 +96,7 @@ func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {
 	life := lifetime.New(t.Context())
 	s = New(Config{
 		Checkpoints: n, Restores: n, Runtime: n, Snapshots: n, Journal: journaltest.Open(t, t.TempDir()), Life: life,
-		Metrics: noMetrics{}, Logger: slog.New(slog.DiscardHandler),
+		OnChange: func() {}, Metrics: noMetrics{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	s.Join(n)
 	return s, n, life.Wait

@@ -136,6 +136,8 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints in progress together; further ones wait before their pause, and one "+
 			"that can never fit is refused. The agent needs 2 GiB more than that")
+	f.Int64Var(&cfg.ReadyMemory, "ready-memory", 0,
+		"bytes of memory for sandboxes that are created for sleeping pods, so that these wake faster; 0: none is created")
 	f.Int64Var(&cfg.WakeReserve, "wake-reserve", 512<<20,
 		"memory of the node, in bytes, that pods which sleep leave free when they wake; one for which there is not enough "+
 			"waits, while idle pods that may sleep are put to sleep for it; 0: all wake at once")
@@ -209,6 +211,8 @@ func check(cfg agent.Config) error {
 		return fmt.Errorf("--backlog-size %d: want 0 or more bytes", cfg.BacklogSize)
 	case cfg.BacklogCount < 0:
 		return fmt.Errorf("--backlog-count %d: want 0 or more snapshots", cfg.BacklogCount)
+	case cfg.ReadyMemory < 0:
+		return fmt.Errorf("--ready-memory %d: want 0 or more bytes", cfg.ReadyMemory)
 	case cfg.WakeReserve < 0:
 		return fmt.Errorf("--wake-reserve %d: want 0 or more bytes", cfg.WakeReserve)
 	case cfg.CacheSize < 0:

@@ -28,6 +28,7 @@ func TestCheck(t *testing.T) {
 		"--disk-floor":        func(c *agent.Config) { c.DiskFloor = 100 },
 		"--backlog-size":      func(c *agent.Config) { c.BacklogSize = -1 },
 		"--backlog-count":     func(c *agent.Config) { c.BacklogCount = -1 },
+		"--ready-memory":      func(c *agent.Config) { c.ReadyMemory = -1 },
 		"--wake-reserve":      func(c *agent.Config) { c.WakeReserve = -1 },
 		"--cache-size":        func(c *agent.Config) { c.CacheSize = -1 },
 		"--capture-time":      func(c *agent.Config) { c.CaptureTime = 0 },

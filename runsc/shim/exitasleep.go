@@ -36,6 +36,7 @@ func (z *exiting) exitAsleep(ctx context.Context, id string, status int) (ended 
 		return z.ended(id), nil
 	}
 	log.L.Infof("sandbox %s ends in its sleep, with status %d", z.c.bundle.id, status)
+	z.discardReady(context.WithoutCancel(ctx))
 	err = z.exit(ctx, status)
 	z.leave()
 	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")

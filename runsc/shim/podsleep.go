@@ -27,6 +27,7 @@ type podSleep struct {
 	network   *sleep.Network        // set before the sandbox starts; nil: the pod has none of its own, and cannot sleep
 
 	// The fields below are guarded by the turn of state.
+	ready  bool        // its sandbox has been created again: see ready.go
 	image  string      // the image path by which the pod is woken
 	since  time.Time   // when it fell asleep
 	failed *failedWake // its last wake, if that has failed and the agent has not prepared another
@@ -103,7 +104,8 @@ func (p *podSleep) release(ctx context.Context, e sleepstate.Event) {
 func (p *podSleep) leave() {
 	p.endWatch()
 	p.warn(p.network.Unsilence(), "let the kernel speak")
-	p.warn(sleep.Unmark(p.image), "mark that it is awake")
+	p.ready = false
+	p.warn(errors.Join(sleep.UnmarkReady(p.image), sleep.Unmark(p.image)), "mark that it is awake")
 	p.s.ports.holdPaused(nil)
 	p.failed = nil
 }

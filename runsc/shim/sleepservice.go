@@ -476,6 +476,10 @@ func (z *sleepService) do(ctx context.Context, id string, o sleep.Order) error {
 		return z.wakes.wake(ctx, o.Cause)
 	case sleep.End:
 		return z.exits.end(ctx, o)
+	case sleep.MakeReady:
+		return z.makeReady(ctx)
+	case sleep.DropReady:
+		return z.dropReady(ctx)
 	case sleep.Count, sleep.Senders:
 		pid, err := z.c.bundle.process()
 		if err != nil {

@@ -152,6 +152,7 @@ type failedWake struct {
 	cause string
 	image string    // the image path that is of no use any more
 	since time.Time // when the pod fell asleep
+	ready bool      // its sandbox was created before
 }
 
 // runWake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it can
@@ -166,6 +167,10 @@ func (z *waking) runWake(cause string) error {
 	give()
 	if failed := (*failedWake)(nil); errors.As(err, &failed) {
 		why, renewed := z.renew(failed)
+		if failed.ready && renewed == nil { // it may have been for that sandbox alone
+			z.warn(err, "wake it again")
+			return z.runWake(cause)
+		}
 		if why != nil {
 			err = why
 		}
@@ -180,6 +185,7 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
 	var stages stages
+	ready := z.takeReady(ctx)
 	delivered, ran, err := z.restoreSandbox(ctx, &stages)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
@@ -189,17 +195,18 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 		z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
 		z.discard()
 		z.move(ctx, sleepstate.Fail)
-		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since}
+		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since, ready: ready}
 		return z.failed
 	}
 	took := time.Since(began)
-	log.L.Infof("sandbox %s is awake, by %s, after %v (%s); %d packets delivered, %d dropped", z.c.bundle.id, cause, took,
-		&stages, delivered.Sent, delivered.Dropped)
+	log.L.Infof("sandbox %s is awake, by %s, after %v (ready: %v; %s); %d packets delivered, %d dropped", z.c.bundle.id,
+		cause, took, ready, &stages, delivered.Sent, delivered.Dropped)
 	z.leave()
 	go z.tellAgent(&localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations,
 		Woken: &localv1.Woken{
 			Cause: cause, Took: durationpb.New(took), Delivered: int64(delivered.Sent), Dropped: int64(delivered.Dropped),
+			Ready: ready,
 		},
 	})
 	return nil
@@ -216,6 +223,8 @@ func (z *waking) discard() {
 		}
 		return nil
 	}), "end the restore of its containers")
+	z.ready = false
+	z.warn(sleep.UnmarkReady(z.image), "mark that it is not ready")
 	z.remove(ctx)
 }
 
@@ -349,7 +358,7 @@ func (z *waking) recreateAll(ctx context.Context, runtime *runsccmd.Runsc, t *st
 	})
 	g.Go(func() error {
 		state := revive.StateOf(runtime.Root, z.c.bundle.id)
-		if !revive.Await(state.Begun, over) && failed != nil {
+		if !z.ready && !revive.Await(state.Begun, over) && failed != nil {
 			return nil
 		}
 		if err := z.eachOther(ctx, z.recreate); err != nil {

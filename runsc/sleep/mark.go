@@ -22,6 +22,7 @@ type Mark struct {
 	Sandbox string    `json:"sandbox"` // id of its sandbox container
 	UID     string    `json:"uid"`     // of the pod
 	Since   time.Time `json:"since"`
+	Ready   bool      `json:"-"` // it has a sandbox for its wake, see MarkReady
 }
 
 // Write writes the mark to an image path.
@@ -52,5 +53,27 @@ func Marked(imagePath string) (m Mark, ok bool) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxMark))
+	_, unready := os.Lstat(filepath.Join(imagePath, readyFile))
+	m.Ready = unready == nil
 	return m, err == nil && json.Unmarshal(data, &m) == nil
+}
+
+// readyFile is a file beside the mark. It exists while the pod has a sandbox that was created for its wake. The shim
+// writes and removes it, the agent reads it.
+const readyFile = "ready"
+
+// MarkReady notes in an image path that the pod has a sandbox for its wake.
+func MarkReady(imagePath string) error {
+	if err := os.WriteFile(filepath.Join(imagePath, readyFile), nil, 0o600); err != nil {
+		return fmt.Errorf("mark that a pod is ready to wake: %w", err)
+	}
+	return nil
+}
+
+// UnmarkReady undoes MarkReady. If there is nothing to undo, that is no error.
+func UnmarkReady(imagePath string) error {
+	if err := os.Remove(filepath.Join(imagePath, readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("mark that a pod is not ready to wake: %w", err)
+	}
+	return nil
 }

@@ -55,6 +55,9 @@ const (
 	Stay  Verb = "stay"  // undo Watch
 	Wake  Verb = "wake"  // restore the sandbox, and return when it runs
 	End   Verb = "end"   // the pod ends in its sleep, with Status
+	// MakeReady has the sandbox of a pod that sleeps created, so that its wake need not do so. DropReady undoes that.
+	MakeReady Verb = "ready"
+	DropReady Verb = "unready"
 	Count Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
 	// Senders has the shim watch for some seconds who sends packets to the pod, less those of Ignored: see package use.
 	Senders Verb = "senders"
@@ -99,7 +102,7 @@ func Parse(s string) (o Order, err error) {
 
 func (o Order) check() error {
 	switch o.Verb {
-	case Watch, Stay, Wake, Count, Senders:
+	case Watch, Stay, Wake, MakeReady, DropReady, Count, Senders:
 	case End:
 		if o.Status < 0 || o.Status > 255 {
 			return fmt.Errorf("exit status %d", o.Status)

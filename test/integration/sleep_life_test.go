@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -201,17 +202,31 @@ func TestSleepEnds(t *testing.T) {
 // processesOf returns the command lines of processes that name a pod.
 func processesOf(t *testing.T, pod string) (found []string) {
 	t.Helper()
+	for _, pid := range pidsOf(t, pod) {
+		found = append(found, commandOf(pid))
+	}
+	return found
+}
+
+// pidsOf returns the processes whose command lines name a pod.
+func pidsOf(t *testing.T, pod string) (found []int) {
+	t.Helper()
 	all, err := os.ReadDir("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range all {
-		b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if err == nil && strings.Contains(string(b), pod) {
-			found = append(found, strings.ReplaceAll(string(b), "\x00", " "))
+		if pid, err := strconv.Atoi(e.Name()); err == nil && strings.Contains(commandOf(pid), pod) {
+			found = append(found, pid)
 		}
 	}
 	return found
+}
+
+// commandOf returns the command line of a process, or "" if there is none.
+func commandOf(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.ReplaceAll(string(b), "\x00", " ")
 }
 
 // TestSleepAgentKilled kills the agent while a pod sleeps. Whoever asks the pod gets an answer once there is another

@@ -2402,6 +2402,7 @@ type SandboxUse struct {
 	Request       string                 `protobuf:"bytes,5,opt,name=request,proto3" json:"request,omitempty"`   // the request under way, e.g. "checkpoint: capture"; empty: none
 	Snapshot      string                 `protobuf:"bytes,6,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // the snapshot that it was restored from; empty: none
 	Asleep        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=asleep,proto3" json:"asleep,omitempty"`     // since when its pod sleeps; unset: it runs
+	Ready         bool                   `protobuf:"varint,9,opt,name=ready,proto3" json:"ready,omitempty"`      // its pod sleeps, and its sandbox has been created for its wake
 	Process       int32                  `protobuf:"varint,8,opt,name=process,proto3" json:"process,omitempty"`  // id of the sandbox's process on the node; 0: it has just ended, or its shim does not answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2484,6 +2485,13 @@ func (x *SandboxUse) GetAsleep() *timestamppb.Timestamp {
 		return x.Asleep
 	}
 	return nil
+}
+
+func (x *SandboxUse) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
 }
 
 func (x *SandboxUse) GetProcess() int32 {
@@ -3637,6 +3645,7 @@ type Woken struct {
 	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`            // from the cause until the pod ran
 	Delivered     int64                  `protobuf:"varint,3,opt,name=delivered,proto3" json:"delivered,omitempty"` // packets that waited, and were delivered
 	Dropped       int64                  `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`     // packets that could not be kept or delivered
+	Ready         bool                   `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`         // its sandbox had been created before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3697,6 +3706,13 @@ func (x *Woken) GetDropped() int64 {
 		return x.Dropped
 	}
 	return 0
+}
+
+func (x *Woken) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
 }
 
 type ReportRestoreResponse struct {
@@ -4539,7 +4555,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"TopRequest\"J\n" +
 	"\vTopResponse\x12;\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x1d.diapause.local.v1.SandboxUseR\tsandboxes\"\xe8\x01\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1d.diapause.local.v1.SandboxUseR\tsandboxes\"\xfe\x01\n" +
 	"\n" +
 	"SandboxUse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
@@ -4548,7 +4564,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x01(\x03R\x06memory\x12\x18\n" +
 	"\arequest\x18\x05 \x01(\tR\arequest\x12\x1a\n" +
 	"\bsnapshot\x18\x06 \x01(\tR\bsnapshot\x122\n" +
-	"\x06asleep\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06asleep\x12\x18\n" +
+	"\x06asleep\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06asleep\x12\x14\n" +
+	"\x05ready\x18\t \x01(\bR\x05ready\x12\x18\n" +
 	"\aprocess\x18\b \x01(\x05R\aprocess\"\xe9\x01\n" +
 	"\x05Facts\x12\"\n" +
 	"\farchitecture\x18\x01 \x01(\tR\farchitecture\x12#\n" +
@@ -4687,12 +4704,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x05woken\x18\t \x01(\v2\x18.diapause.local.v1.WokenR\x05woken\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9a\x01\n" +
 	"\x05Woken\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12-\n" +
 	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x1c\n" +
 	"\tdelivered\x18\x03 \x01(\x03R\tdelivered\x12\x18\n" +
-	"\adropped\x18\x04 \x01(\x03R\adropped\"\x17\n" +
+	"\adropped\x18\x04 \x01(\x03R\adropped\x12\x14\n" +
+	"\x05ready\x18\x05 \x01(\bR\x05ready\"\x17\n" +
 	"\x15ReportRestoreResponse\"T\n" +
 	"\x15CheckContainerRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12!\n" +

@@ -26,6 +26,7 @@ type Sandbox struct {
 	Request     string `json:"request"`
 	Snapshot    string `json:"snapshot"` // that it was restored from
 	Asleep      string `json:"asleep"`   // since when its pod sleeps, RFC 3339; empty: it runs
+	Ready       bool   `json:"ready"`    // its pod sleeps, and its sandbox was created for its wake
 }
 
 // NewTop converts the agent's answer.
@@ -35,6 +36,7 @@ func NewTop(r *localv1.TopResponse) Top {
 		t.Sandboxes = append(t.Sandboxes,
 			Sandbox{
 				s.GetId(), s.GetPod(), s.GetNamespace(), s.GetMemory(), s.GetRequest(), s.GetSnapshot(), since(s.GetAsleep()),
+				s.GetReady(),
 			})
 	}
 	return t
@@ -50,13 +52,17 @@ func since(t *timestamppb.Timestamp) string {
 
 // underWay returns what goes on in a sandbox: the request, or that its pod sleeps, and what its wake waits for.
 func (s Sandbox) underWay() string {
-	switch {
-	case s.Asleep != "" && s.Request != "":
-		return "asleep since " + s.Asleep + "; " + s.Request
-	case s.Asleep != "":
-		return "asleep since " + s.Asleep
+	if s.Asleep == "" {
+		return orDash(s.Request)
 	}
-	return orDash(s.Request)
+	text := "asleep since " + s.Asleep
+	if s.Ready {
+		text += ", ready"
+	}
+	if s.Request != "" {
+		text += "; " + s.Request
+	}
+	return text
 }
 
 // Table writes a row for each sandbox.

@@ -1,0 +1,183 @@
+// Package ready has sandboxes created for pods that sleep, so that their wakes need not do so. It decides for which,
+// within a budget of memory: those that fell asleep last. What is ready gives way to whatever needs the memory.
+//
+// Package shim creates the sandboxes. All that the package knows of them is in the marks of the pods that sleep, so the
+// next agent goes on with what it finds.
+package ready
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"diapause.dev/runsc/sleep"
+)
+
+// Cost is how much of the budget a pod takes that is ready, in bytes: what its sandbox and the gofer of its sandbox
+// container use.
+const Cost = 16 << 20
+
+const (
+	// lookEvery is how often the node's memory is looked at while pods sleep.
+	lookEvery = 5 * time.Second
+	// orderTime bounds an order to a shim.
+	orderTime = time.Minute
+	// failedTime is how long a pod is left alone that could not be made ready.
+	failedTime = time.Minute
+)
+
+// Reasons for which a pod is no longer ready, for [Metrics].
+const (
+	ForMemory = "memory" // the node's memory is short, or a wake waits for it
+	ForNewer  = "newer"  // other pods have fallen asleep since
+)
+
+// Config is what a [Pool] works with.
+type Config struct {
+	Memory    int64                 // bytes that all pods that are ready may take together
+	Reserve   int64                 // bytes of the node's memory that they leave free
+	Available func() (int64, error) // returns how many bytes of memory the node has free
+	Waiting   func() int            // returns how many wakes wait for memory
+	Asleep    func() []sleep.Mark   // returns the pods that sleep
+	Order     func(ctx context.Context, sandbox string, o sleep.Order) error
+	Metrics   Metrics
+	Logger    *slog.Logger
+}
+
+// Metrics count what a pool does.
+type Metrics interface {
+	// MadeReady counts a pod that was made ready, or was not because of err.
+	MadeReady(err error)
+	// DroppedReady counts a pod that is no longer ready, by the reason.
+	DroppedReady(reason string)
+}
+
+// Pool keeps pods ready. Its methods may be called concurrently.
+type Pool struct {
+	Config
+	changed chan struct{}
+	failed  map[string]time.Time // when a pod could not be made ready, by its sandbox
+}
+
+// New returns a pool.
+func New(c Config) *Pool {
+	return &Pool{Config: c, changed: make(chan struct{}, 1), failed: make(map[string]time.Time)}
+}
+
+// Changed must be called when a pod has fallen asleep or woken, or a wake waits. It does not block.
+func (p *Pool) Changed() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps pods ready until ctx is done. Those that are ready then stay so.
+func (p *Pool) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		again := p.look(ctx)
+		var timer <-chan time.Time
+		if again > 0 {
+			timer = time.After(again)
+		}
+		select {
+		case <-timer:
+		case <-p.changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look has pods made ready, and others no longer, and returns when to look again; 0: when something has changed.
+func (p *Pool) look(ctx context.Context) (again time.Duration) {
+	asleep, now := p.Asleep(), time.Now()
+	p.forget(asleep, now)
+	n, short := p.room(asleep)
+	ready, drop, next := plan(asleep, n, now)
+	for _, m := range drop {
+		p.drop(ctx, m, short)
+	}
+	for _, m := range ready {
+		if _, failed := p.failed[m.Sandbox]; !failed && ctx.Err() == nil {
+			p.make(ctx, m)
+		}
+	}
+	switch {
+	case !next.IsZero():
+		return min(max(time.Until(next), time.Millisecond), lookEvery)
+	case len(asleep) > 0:
+		return lookEvery
+	}
+	return 0
+}
+
+// room returns how many pods may be ready. Short says that they would be more if the node had more memory.
+func (p *Pool) room(asleep []sleep.Mark) (n int, short bool) {
+	most := int(p.Memory / Cost)
+	if p.Memory == 0 || p.Reserve == 0 { // no wake waits for memory on this node
+		return most, false
+	}
+	if p.Waiting() > 0 {
+		return 0, true
+	}
+	free, err := p.Available()
+	if err != nil {
+		p.Logger.Error("it is not known what memory is free: no pod is made ready to wake", "error", err)
+		return 0, true
+	}
+	now := 0
+	for _, m := range asleep {
+		if m.Ready {
+			now++
+		}
+	}
+	n = now + int((free-p.Reserve)/Cost)
+	if free < p.Reserve {
+		n = now - int((p.Reserve-free+Cost-1)/Cost)
+	}
+	return max(0, min(n, most)), n < most
+}
+
+func (p *Pool) make(ctx context.Context, m sleep.Mark) {
+	err := p.order(ctx, m, sleep.MakeReady)
+	if errors.Is(err, sleep.ErrUnfit) { // it wakes, or has ended
+		return
+	}
+	p.Metrics.MadeReady(err)
+	if err != nil {
+		p.failed[m.Sandbox] = time.Now()
+		p.Logger.Warn("a pod that sleeps is not made ready to wake", "sandbox", m.Sandbox, "error", err)
+	}
+}
+
+func (p *Pool) drop(ctx context.Context, m sleep.Mark, short bool) {
+	if err := p.order(ctx, m, sleep.DropReady); err != nil {
+		p.Logger.Warn("a pod that sleeps stays ready to wake", "sandbox", m.Sandbox, "error", err)
+		return
+	}
+	reason := ForNewer
+	if short {
+		reason = ForMemory
+	}
+	p.Metrics.DroppedReady(reason)
+}
+
+func (p *Pool) order(ctx context.Context, m sleep.Mark, v sleep.Verb) error {
+	ctx, cancel := context.WithTimeout(ctx, orderTime)
+	defer cancel()
+	return p.Order(ctx, m.Sandbox, sleep.Order{Verb: v})
+}
+
+// forget forgets failures that are long ago, or of pods that no longer sleep.
+func (p *Pool) forget(asleep []sleep.Mark, now time.Time) {
+	sleeps := make(map[string]bool, len(asleep))
+	for _, m := range asleep {
+		sleeps[m.Sandbox] = true
+	}
+	for sandbox, at := range p.failed {
+		if !sleeps[sandbox] || now.Sub(at) >= failedTime {
+			delete(p.failed, sandbox)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package ready
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"diapause.dev/runsc/sleep"
+)
+
+// node is a node with pods that sleep.
+type node struct {
+	asleep  []sleep.Mark
+	free    int64
+	waiting int
+	fails   map[string]error // by sandbox
+	made    []error
+	dropped []string
+}
+
+func (n *node) Asleep() []sleep.Mark { return slices.Clone(n.asleep) }
+
+func (n *node) MadeReady(err error)        { n.made = append(n.made, err) }
+func (n *node) DroppedReady(reason string) { n.dropped = append(n.dropped, reason) }
+
+func (n *node) Order(_ context.Context, sandbox string, o sleep.Order) error {
+	if err := n.fails[sandbox]; err != nil {
+		return err
+	}
+	for i := range n.asleep {
+		if n.asleep[i].Sandbox == sandbox {
+			n.asleep[i].Ready = o.Verb == sleep.MakeReady
+		}
+	}
+	return nil
+}
+
+// ready returns the sandboxes that are ready.
+func (n *node) ready() (all []string) {
+	for _, m := range n.asleep {
+		if m.Ready {
+			all = append(all, m.Sandbox)
+		}
+	}
+	return all
+}
+
+// pool returns a pool for that many pods. It leaves 100 MiB free.
+func (n *node) pool(pods int) *Pool {
+	return New(Config{
+		Memory: int64(pods) * Cost, Reserve: 100 << 20, Available: func() (int64, error) { return n.free, nil },
+		Waiting: func() int { return n.waiting }, Asleep: n.Asleep, Order: n.Order, Metrics: n,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// sleeping returns a node with 1 GiB free, whose pods have slept that long.
+func sleeping(pods map[string]time.Duration) *node {
+	n := &node{free: 1 << 30, fails: make(map[string]error)}
+	for sandbox, slept := range pods {
+		n.asleep = append(n.asleep, sleep.Mark{Sandbox: sandbox, Since: time.Now().Add(-slept)})
+	}
+	slices.SortFunc(n.asleep, func(a, b sleep.Mark) int { return b.Since.Compare(a.Since) })
+	return n
+}
+
+func (n *node) want(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if got := n.ready(); !slices.Equal(got, want) {
+		t.Errorf("%s, %q are ready, want %q", when, got, want)
+	}
+}
+
+// TestNewest: the pods that fell asleep last are ready, once they have slept for a while, and no more than the budget
+// allows.
+func TestNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sleeping(map[string]time.Duration{"hour": time.Hour, "minute": time.Minute, "half": 30 * time.Second, "new": 0})
+		p := n.pool(2)
+		if again := p.look(t.Context()); again <= 0 || again > settleTime {
+			t.Errorf("it looks again after %v", again)
+		}
+		n.want(t, "at first", "half", "minute")
+		time.Sleep(settleTime)
+		p.look(t.Context())
+		n.want(t, "then", "new", "half")
+	})
+}
+
+// TestRun: a pod that falls asleep is made ready without anybody calling, and one more is dropped for it.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sleeping(map[string]time.Duration{"old": time.Hour})
+		p := n.pool(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.Run(ctx) }()
+		synctest.Wait()
+		n.want(t, "at once", "old")
+		n.asleep = slices.Insert(n.asleep, 0, sleep.Mark{Sandbox: "new", Since: time.Now()})
+		p.Changed()
+		time.Sleep(2 * settleTime)
+		synctest.Wait()
+		n.want(t, "after a while", "new")
+		if !slices.Equal(n.dropped, []string{ForNewer}) {
+			t.Errorf("dropped for %q", n.dropped)
+		}
+		cancel()
+		<-done
+		n.want(t, "at its end", "new")
+	})
+}
+
+// TestGivesWay: pods that are ready give way, the oldest first, when the node's memory is short or a wake waits.
+func TestGivesWay(t *testing.T) {
+	n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": 20 * time.Second, "c": 30 * time.Second})
+	p := n.pool(3)
+	p.look(t.Context())
+	n.want(t, "with memory", "a", "b", "c")
+	n.free = 100<<20 - 1
+	p.look(t.Context())
+	n.want(t, "one byte short", "a", "b")
+	n.free = 100<<20 + Cost - 1
+	p.look(t.Context())
+	n.want(t, "with less than one takes", "a", "b")
+	n.waiting = 1
+	p.look(t.Context())
+	n.want(t, "while a wake waits")
+	n.waiting, n.free = 0, 1<<30
+	p.look(t.Context())
+	n.want(t, "afterwards", "a", "b", "c")
+	if !slices.Equal(n.dropped, []string{ForMemory, ForMemory, ForMemory}) {
+		t.Errorf("dropped for %q", n.dropped)
+	}
+}
+
+// TestUnknownMemory: if it is not known what is free, nothing is ready.
+func TestUnknownMemory(t *testing.T) {
+	n := sleeping(map[string]time.Duration{"a": time.Minute})
+	p := n.pool(1)
+	p.Available = func() (int64, error) { return 0, errors.New("no such file") }
+	p.look(t.Context())
+	n.want(t, "without knowing")
+}
+
+// TestOff: without a budget nothing is ready, and what an earlier agent has made is dropped.
+func TestOff(t *testing.T) {
+	n := sleeping(map[string]time.Duration{"a": time.Minute})
+	n.asleep[0].Ready = true
+	n.pool(0).look(t.Context())
+	n.want(t, "without a budget")
+}
+
+// TestFails: a pod that cannot be made ready is left alone for a while, and the others are made ready. One that wakes
+// meanwhile is no failure.
+func TestFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": 20 * time.Second, "c": 30 * time.Second})
+		n.fails["a"], n.fails["b"] = errors.New("no"), sleep.ErrUnfit
+		p := n.pool(3)
+		p.look(t.Context())
+		p.look(t.Context())
+		n.want(t, "at first", "c")
+		if len(n.made) != 2 { // a, once, and c
+			t.Errorf("made: %v", n.made)
+		}
+		delete(n.fails, "a")
+		time.Sleep(failedTime)
+		p.look(t.Context())
+		n.want(t, "later", "a", "c")
+	})
+}

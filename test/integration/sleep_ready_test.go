@@ -1,0 +1,257 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"diapause.dev/agent/ready"
+	"diapause.dev/runsc/sleep"
+	"diapause.dev/test/bed"
+	"diapause.dev/test/workload/answers"
+)
+
+// readyFlag returns the agent's flag for that many pods that are ready.
+func readyFlag(pods int) string { return fmt.Sprint("--ready-memory=", pods*ready.Cost) }
+
+// ready has a pod that sleeps made ready to wake, as the agent does after some seconds.
+func (n *node) ready(p *bed.Pod) {
+	n.Helper()
+	if err := n.containerd().OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.MakeReady}); err != nil {
+		n.Fatal(err)
+	}
+	if err := n.topsReady(p, true); err != nil {
+		n.Error(err)
+	}
+	if n.sandboxOfReady(p) == 0 {
+		n.Error("nothing runs for it")
+	}
+}
+
+// topsReady returns an error unless "diapause top" shows whether a pod that sleeps is ready.
+func (n *node) topsReady(p *bed.Pod, want bool) error {
+	var top struct {
+		Sandboxes []struct {
+			ID, Asleep string
+			Ready      bool
+		}
+	}
+	n.decode(n.mustCLI("--output=json", "top"), &top)
+	for _, s := range top.Sandboxes {
+		if s.ID == p.ID && s.Asleep != "" && s.Ready == want {
+			return nil
+		}
+	}
+	return fmt.Errorf("top shows %+v, want pod %s asleep, and ready: %v", top.Sandboxes, p.ID, want)
+}
+
+// sandboxOfReady returns the process of a pod's sandbox, or 0 if none runs.
+func (n *node) sandboxOfReady(p *bed.Pod) int {
+	n.Helper()
+	for _, pid := range pidsOf(n.T, p.ID) {
+		if strings.Contains(commandOf(pid), " boot ") {
+			return pid
+		}
+	}
+	return 0
+}
+
+// wokeReady returns how many pods were woken whose sandboxes were there before, or were not.
+func (n *node) wokeReady(address string, was bool) int {
+	return n.metric(address, fmt.Sprintf("diapause_wake_seconds_count{ready=%q}", fmt.Sprint(was)))
+}
+
+// TestReady: of two pods that sleep, one may be ready: the one that fell asleep last. It wakes by its sandbox, and is
+// what it was; and so on, as often as it sleeps. What is ready is left by one agent to the next.
+func TestReady(t *testing.T) {
+	const metrics = "127.0.0.1:9465"
+	at := newPlace(t)
+	flags := append(at.flags(), readyFlag(1), "--metrics="+metrics)
+	n := start(t, flags...)
+	older, p := n.sleeper("older", "--mib=8"), n.sleeper("newer", "--mib=64")
+	before, old := n.serving(p), n.serving(older)
+	kept := bed.SilentClient(30 * time.Second)
+	n.ask(kept, p)
+	n.asleep(older)
+	n.eventually("the only one is ready", func() error { return n.topsReady(older, true) })
+	for i, client := range []*http.Client{kept, bed.SilentClient(30 * time.Second)} {
+		n.asleep(p)
+		n.eventually("the newer is ready", func() error { return n.topsReady(p, true) })
+		n.eventually("the older no longer", func() error { return n.topsReady(older, false) })
+		if i == 1 {
+			n.restartAgent(flags...)
+			if err := n.topsReady(p, true); err != nil {
+				t.Error("with the next agent: ", err)
+			}
+		}
+		if boot := n.ask(client, p); boot != before.Boot {
+			t.Errorf("boot %q, and %q before", boot, before.Boot)
+		}
+		n.eventually("it is counted", func() error {
+			if got := n.wokeReady(metrics, true); got != 1 {
+				return fmt.Errorf("%d wakes of ready pods", got)
+			}
+			return nil
+		})
+		n.alive(p, before)
+		n.verify(p)
+		n.logsOn(p)
+	}
+	n.alive(older, old)
+	if got := n.wokeReady(metrics, false); got > 1 {
+		t.Errorf("%d wakes of pods that were not ready", got)
+	}
+	n.settled(at)
+}
+
+// TestReadyDropped: an agent that may keep nothing ready drops what it finds, and the pod wakes as any other.
+func TestReadyDropped(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, append(at.flags(), readyFlag(1))...)
+	p := n.sleeper("dropped", "--mib=8")
+	before := n.serving(p)
+	n.asleep(p)
+	n.ready(p)
+	n.restartAgent(at.flags()...)
+	n.eventually("it is not ready", func() error { return n.topsReady(p, false) })
+	if pid := n.sandboxOfReady(p); pid != 0 {
+		t.Errorf("process %d is left", pid)
+	}
+	n.alive(p, before)
+	n.logsOn(p)
+}
+
+// TestReadyDies ends what was made ready: its sandbox, its gofer, and both. The pod wakes all the same, and goes on.
+func TestReadyDies(t *testing.T) {
+	at := newPlace(t)
+	flags := append(at.flags(), readyFlag(1))
+	n := start(t, flags...)
+	p := n.sleeper("dies", "--mib=8")
+	before := n.serving(p)
+	for _, what := range []string{" boot ", " gofer ", " "} {
+		n.asleep(p)
+		n.ready(p)
+		for _, pid := range pidsOf(t, p.ID) {
+			if c := commandOf(pid); strings.Contains(c, what) && (strings.Contains(c, " boot ") || strings.Contains(c, " gofer ")) {
+				n.signal(pid, syscall.SIGKILL)
+				n.eventually("it has ended", func() error {
+					if commandOf(pid) != "" {
+						return fmt.Errorf("process %d runs", pid)
+					}
+					return nil
+				})
+			}
+		}
+		n.alive(p, before)
+		n.logsOn(p)
+	}
+	n.settled(at)
+}
+
+// TestReadyKilled: daemons are killed while a pod is ready. It wakes; or, without its shim, it ends and leaves nothing.
+func TestReadyKilled(t *testing.T) {
+	at := newPlace(t)
+	flags := append(at.flags(), readyFlag(1))
+	n := start(t, flags...)
+	p := n.sleeper("killed", "--mib=8")
+	before := n.serving(p)
+	for what, kill := range map[string]func(){
+		"containerd": func() {
+			n.bed.Containerd.Kill()
+			if err := n.bed.Containerd.Start(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"agent": func() { n.restartAgent(flags...) },
+	} {
+		n.asleep(p)
+		n.ready(p)
+		kill()
+		if err := n.topsReady(p, true); err != nil {
+			t.Errorf("%s was killed: %v", what, err)
+		}
+		n.alive(p, before)
+		n.logsOn(p)
+	}
+	n.settled(at)
+	n.asleep(p)
+	n.ready(p)
+	n.signal(n.shimOf(p.ID), syscall.SIGKILL)
+	for _, name := range []string{"app", "log"} {
+		n.endedWith(p, name, 255)
+	}
+	n.gone(p)
+}
+
+// gone removes a pod and checks that nothing is left of it.
+func (n *node) gone(p *bed.Pod) {
+	n.Helper()
+	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
+		n.Error(err)
+	}
+	n.eventually("nothing is left", func() error {
+		if left := processesOf(n.T, p.ID); len(left) > 0 {
+			return fmt.Errorf("left: %q", left)
+		}
+		return nil
+	})
+}
+
+// TestReadyEnds ends pods that are ready: by SIGKILL, by a signal that asks for it, and by their removal. They end as
+// pods that sleep do, and leave nothing.
+func TestReadyEnds(t *testing.T) {
+	n := start(t, readyFlag(3))
+	pods := []*bed.Pod{n.sleeper("kill", "--mib=8"), n.sleeper("term", "--mib=8"), n.sleeper("removed", "--mib=8")}
+	for _, p := range pods {
+		n.asleep(p)
+		n.ready(p)
+	}
+	if err := n.bed.StopContainer(n.ctx, pods[0].Container("app"), 0); err != nil {
+		t.Error(err)
+	}
+	if err := n.bed.StopContainer(n.ctx, pods[1].Container("app"), 10); err != nil {
+		t.Error(err)
+	}
+	for i, code := range []int32{137, 143} {
+		for _, name := range []string{"app", "log"} {
+			n.endedWith(pods[i], name, code)
+		}
+		if pid := n.sandboxOfReady(pods[i]); pid != 0 {
+			t.Errorf("process %d of pod %s is left", pid, pods[i].Name)
+		}
+	}
+	for _, p := range pods {
+		n.gone(p)
+	}
+}
+
+// TestReadyAwake: a pod that is awake, or wakes just then, is not made ready, and runs on.
+func TestReadyAwake(t *testing.T) {
+	n := start(t, readyFlag(1))
+	p := n.sleeper("awake", "--mib=8")
+	before := n.serving(p)
+	c := n.containerd()
+	for _, v := range []sleep.Verb{sleep.MakeReady, sleep.DropReady} {
+		if err := c.OrderSleep(n.ctx, p.ID, sleep.Order{Verb: v}); v == sleep.MakeReady && !errors.Is(err, sleep.ErrUnfit) {
+			t.Errorf("%s: %v", v, err)
+		}
+		n.unharmed(p, before)
+	}
+	for range 5 { // at once
+		n.asleep(p)
+		made := make(chan error, 1)
+		go func() { made <- c.OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.MakeReady}) }()
+		var now answers.State
+		if err := n.get(p, "/state", &now); err != nil || now.Boot != before.Boot {
+			t.Errorf("%v, boot %q, and %q before", err, now.Boot, before.Boot)
+		}
+		if err := <-made; err != nil && !errors.Is(err, sleep.ErrUnfit) {
+			t.Error(err)
+		}
+	}
+	n.logsOn(p)
+}
