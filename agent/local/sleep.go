@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -55,17 +57,41 @@ func (s *service) Wake(ctx context.Context, req *localv1.WakeRequest) (*localv1.
 
 // AskWake implements localv1.ShimServer.
 func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) (*localv1.AskWakeResponse, error) {
+	if why := s.unreadable(ctx, req); why != "" {
+		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: why}, nil
+	}
 	admitted, why := s.Admission.Ask(ctx, admission.Wake{
 		Request: req.Request, Sandbox: req.SandboxId, Room: req.Room, Waited: req.Waited.AsDuration(),
 	})
 	if !admitted {
-		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: why}, nil
+		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: "memory: " + why}, nil
 	}
 	payloads, err := s.Restores.Payloads(ctx, req.Request)
 	if err != nil { // the wake itself meets it, too
 		s.Logger.Warn("a pod is woken without its volumes being looked at", "request", req.Request, "error", err)
 	}
 	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE, Payloads: payloads}, nil
+}
+
+// readAgain is the pause before a shim is told that the snapshot of its pod cannot be read. Then it asks again.
+const readAgain = time.Second
+
+// unreadable returns why the snapshot of a pod that is to be woken cannot be read, after a pause. The pod sleeps on
+// until it can be. Empty: it can be, or never will be.
+func (s *shimService) unreadable(ctx context.Context, req *localv1.AskWakeRequest) string {
+	pod, err := s.Restores.Unreadable(ctx, req.Request)
+	if err == nil {
+		return ""
+	}
+	err = fmt.Errorf("it cannot be read now: %w", err)
+	if told, ok := s.Sleeps.Unwoken(pod.UID); !ok || told != err.Error() {
+		s.Sleeps.SleepsOn(pod, req.SandboxId, err)
+	}
+	select {
+	case <-time.After(readAgain):
+	case <-ctx.Done():
+	}
+	return "its snapshot: " + err.Error()
 }
 
 // RetryWake implements localv1.ShimServer.

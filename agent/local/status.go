@@ -187,6 +187,8 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		}
 		if why, ok := waiting[p.ID]; ok {
 			u.Request = "wake: " + why
+		} else if why, ok := s.Sleeps.Unwoken(p.UID); ok && u.Asleep != nil {
+			u.Request = "wake: " + why
 		}
 		resp.Sandboxes = append(resp.Sandboxes, u)
 	}

@@ -127,6 +127,19 @@ func (rs *Restores) DropWake(request string, reason error) {
 	}
 }
 
+// Unreadable returns the pod that a request is to wake, and why its snapshot cannot be read now. Err is nil if it can be,
+// or never will be: then the wake itself says why it fails.
+func (rs *Restores) Unreadable(ctx context.Context, request string) (pod snapshot.PodRef, err error) {
+	rec, err := rs.readRecord(request)
+	if err != nil || rs.ofRequest(request) != nil {
+		return rec.Pod, nil
+	}
+	if _, err = rs.revive(ctx, request); Hopeless(err) {
+		err = nil
+	}
+	return rec.Pod, err
+}
+
 // Asleep returns the marks of the pods that sleep.
 func (rs *Restores) Asleep() (all []sleep.Mark) {
 	requests, err := rs.Requests.All()

@@ -37,7 +37,7 @@ func (z *waking) admitted(image string, over <-chan struct{}, waited time.Durati
 	})
 	switch {
 	case err == nil && resp.GetDecision() == localv1.AskWakeResponse_WAIT:
-		z.hold("for memory: " + resp.GetReason())
+		z.hold("for " + resp.GetReason())
 		return false
 	case err != nil:
 		z.holdFor(over, agentPoll, "for the agent: "+err.Error())

@@ -23,7 +23,7 @@ func (a slowAgent) AskWake(_ context.Context, r *localv1.AskWakeRequest) (*local
 	if len(a.asked) == cap(a.asked) {
 		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE}, nil
 	}
-	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: "it needs 5 MiB"}, nil
+	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: "memory: it needs 5 MiB"}, nil
 }
 
 // agentServing returns an agent whose shim service a is. Nil: nobody answers.

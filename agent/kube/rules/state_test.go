@@ -201,6 +201,12 @@ func TestMessage(t *testing.T) {
 			"restore: cannot open /data/a.log: no such file or directory, map: map[/data/a.log:{} /data/b.log:{}]",
 			"restore: cannot open /data/a.log: no such file or directory",
 		},
+		{
+			`state of container a: error reading from server: EOF; resume a: connection error: desc = "transport: ` +
+				`Error while dialing: dial unix /run/c.sock: connect: connection refused"`,
+			"state of container a: the connection was closed; resume a: " +
+				"Error while dialing: dial unix /run/c.sock: connect: connection refused",
+		},
 	} {
 		if got := rules.Message(c.text); got != c.want {
 			t.Errorf("%q\ngives %q\nwant  %q", c.text, got, c.want)

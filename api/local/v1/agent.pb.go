@@ -242,7 +242,7 @@ type AskWakeResponse_Decision int32
 const (
 	AskWakeResponse_DECISION_UNSPECIFIED AskWakeResponse_Decision = 0
 	AskWakeResponse_WAKE                 AskWakeResponse_Decision = 1
-	AskWakeResponse_WAIT                 AskWakeResponse_Decision = 2 // there is no memory for it: ask again
+	AskWakeResponse_WAIT                 AskWakeResponse_Decision = 2 // there is no memory for it, or its snapshot cannot be read now: ask again
 )
 
 // Enum value maps for AskWakeResponse_Decision.
