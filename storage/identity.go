@@ -50,6 +50,25 @@ func (s *Store) identify(ctx context.Context, expected string) (err error) {
 	return err
 }
 
+// CheckIdentity asks the backend whether it still holds this store. If it holds none, or another, because somebody has
+// replaced it, the error is of kind ErrIdentity.
+func (s *Store) CheckIdentity(ctx context.Context) error {
+	var found string
+	c, err := s.readIdentity(ctx, marker)
+	if err == nil {
+		if found = c.ID; found == "" {
+			found, err = s.lateIdentity(ctx, false)
+		}
+	}
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return fmt.Errorf("%w: there is no store any longer, and it was store %s", ErrIdentity, s.identity)
+	case err == nil && found != s.identity:
+		return fmt.Errorf("%w: it is store %q now, and was store %s", ErrIdentity, found, s.identity)
+	}
+	return err
+}
+
 // readMarker checks diapause.json, and returns the identity in it, if there is one.
 func (s *Store) readMarker(ctx context.Context) (id string, err error) {
 	c, err := s.readIdentity(ctx, marker)

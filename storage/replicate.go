@@ -118,6 +118,9 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 		return err
 	}
 	failpoint.CopiesComplete.Hit()
+	if err := r.dst.CheckIdentity(ctx); err != nil { // the packs may lie in a bucket that was made again
+		return err
+	}
 	if err := r.dst.putManifest(ctx, r.m.Meta.Key, data); err != nil {
 		return err
 	}

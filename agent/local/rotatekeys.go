@@ -56,7 +56,7 @@ func (s *service) rewrap(what string, dryRun bool, req *localv1.RotateKeysReques
 	if err := rotate(s.Stores.Spool()); err != nil {
 		return err
 	}
-	far, err := s.Stores.Open(ctx)
+	far, err := s.Stores.Everywhere(ctx)
 	for _, st := range far {
 		if err := rotate(st); err != nil {
 			return err

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -18,12 +20,12 @@ import (
 	"diapause.dev/runsc/kubelet"
 )
 
-// Status implements localv1.AgentServer. The readiness probe calls it every few seconds, so it asks no sandbox and
-// starts no process.
-func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv1.StatusResponse, error) {
+// Status implements localv1.AgentServer. It asks no sandbox and starts no process: the readiness probe calls it every
+// few seconds. That one is not kept waiting by stores of namespaces, and does not depend on them.
+func (s *service) Status(ctx context.Context, req *localv1.StatusRequest) (*localv1.StatusResponse, error) {
 	resp := &localv1.StatusResponse{
 		Version: s.Version, Node: s.Node, Store: s.Store, StateDir: s.StateDir,
-		Started: timestamppb.New(s.Started), Checks: s.checks(ctx),
+		Started: timestamppb.New(s.Started), Checks: s.checks(ctx, req.Probe),
 	}
 	if f, err := s.Facts(ctx); err == nil {
 		resp.Facts = factsProto(f)
@@ -36,7 +38,7 @@ func (s *service) Status(ctx context.Context, _ *localv1.StatusRequest) (*localv
 const lowSpace = 1 << 30
 
 // checks checks everything that the agent needs for its work.
-func (s *service) checks(ctx context.Context) []*localv1.Check {
+func (s *service) checks(ctx context.Context, probe bool) []*localv1.Check {
 	var out []*localv1.Check
 	add := func(name, detail string, err error) {
 		if err != nil {
@@ -56,13 +58,11 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	add("network", describeNetwork(set, err), nil)
 	detail, err = s.checkSidecar()
 	add("sidecar", detail, err)
-	for _, r := range s.Stores.All() {
-		detail := r.Location()
-		st, err := r.Get(ctx)
-		if err == nil {
-			detail += ", store " + st.Identity()
-		}
-		add("store", detail, err)
+	if probe {
+		_, err := s.Stores.Own().Get(ctx)
+		add("store", s.Stores.Own().Location(), err)
+	} else {
+		s.checkStores(ctx, add)
 	}
 	detail, err = s.Backlog.Check()
 	add("replication", detail, err)
@@ -82,6 +82,43 @@ func (s *service) checks(ctx context.Context) []*localv1.Check {
 	}
 	add("kubelet", detail, err)
 	return out
+}
+
+// storeTime is how long doctor waits for the answer of an open store.
+const storeTime = 5 * time.Second
+
+// checkStores checks all stores that the agent knows and those that the cluster names.
+func (s *service) checkStores(ctx context.Context, add func(name, detail string, err error)) {
+	if err := s.Stores.Learn(ctx); err != nil {
+		add("stores of the cluster", "", err)
+	}
+	all := s.Stores.All()
+	details, errs := make([]string, len(all)), make([]error, len(all))
+	var checks sync.WaitGroup
+	for i, r := range all {
+		checks.Go(func() { details[i], errs[i] = checkStore(ctx, r) })
+	}
+	checks.Wait()
+	for i := range all {
+		add("store", details[i], errs[i])
+	}
+}
+
+// checkStore opens a store, and asks whether it is still there.
+func checkStore(ctx context.Context, r *snapshots.Remote) (detail string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeTime, fmt.Errorf("no answer within %v", storeTime))
+	defer cancel()
+	st, err := r.Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := st.CheckIdentity(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return "", fmt.Errorf("store %s: %w", r.Location(), err)
+	}
+	return r.Location() + ", store " + st.Identity(), nil
 }
 
 // describeRunsc says which runsc new sandboxes get, and what gVisor's own build is known to lose.

@@ -176,6 +176,9 @@ func (s *Stores) Get(ctx context.Context, location string) (*storage.Store, erro
 	return r.Get(ctx)
 }
 
+// Own returns the agent's own store.
+func (s *Stores) Own() *Remote { return s.own }
+
 // All returns every store, the agent's own first.
 func (s *Stores) All() []*Remote {
 	s.mu.Lock()
@@ -251,15 +254,21 @@ func (s *Stores) prepare(location string) *Remote {
 
 // Everywhere returns every store that can be opened, including those that the cluster names, and why the others cannot.
 func (s *Stores) Everywhere(ctx context.Context) ([]*storage.Store, error) {
-	var errs []error
-	if s.cluster != nil {
-		locations, err := s.cluster.Stores(ctx)
-		errs = append(errs, err)
-		for _, location := range locations {
-			_, err := s.At(location)
-			errs = append(errs, err)
-		}
-	}
+	unknown := s.Learn(ctx)
 	open, err := s.Open(ctx)
-	return open, errors.Join(append(errs, err)...)
+	return open, errors.Join(unknown, err)
+}
+
+// Learn adds the stores that the cluster names to those of All.
+func (s *Stores) Learn(ctx context.Context) error {
+	if s.cluster == nil {
+		return nil
+	}
+	locations, err := s.cluster.Stores(ctx)
+	errs := []error{err}
+	for _, location := range locations {
+		_, err := s.At(location)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

@@ -53,11 +53,48 @@ func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOp
 		}
 		errs = append(errs, in(s, err))
 	}
+	gone, err := c.missing(ctx, k)
+	if err != nil {
+		return v, err
+	}
+	for _, r := range gone {
+		errs = append(errs, &storage.CorruptError{
+			Object: r.store, Key: k, Reason: "it was replicated to this store, and is no longer there",
+		})
+	}
 	v.Err = errors.Join(errs...)
 	if !damage(v.Err) {
 		return v, v.Err
 	}
 	return v, nil
+}
+
+// missing is a request that has replicated a snapshot to a store that no longer has it.
+type missing struct {
+	*journal.Record
+	store string // its location
+}
+
+// missing returns such requests for a snapshot of this node's spool.
+func (c *Catalog) missing(ctx context.Context, k snapshot.Key) (all []missing, err error) {
+	m, err := c.stores.spool.Manifest(ctx, k)
+	if err != nil { // it is not in the spool, or damaged there
+		return nil, nil //nolint:nilerr // that is said elsewhere
+	}
+	for _, r := range c.journal.Where(func(r *journal.Record) bool {
+		return r.UID == m.Meta.UID && r.Key == k && r.Stage == journal.StageReplicated
+	}) {
+		s, err := c.stores.Get(ctx, r.Store)
+		if err != nil {
+			return nil, err
+		}
+		if there, err := s.Has(ctx, k); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Backend().Location(), err)
+		} else if !there {
+			all = append(all, missing{r, s.Backend().Location()})
+		}
+	}
+	return all, nil
 }
 
 // having returns the stores that have a snapshot.
@@ -123,6 +160,16 @@ func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.
 			v.Signatures = append(v.Signatures, signatureOf(s, m))
 		}
 	}
+	gone, err := c.missing(ctx, k)
+	if err != nil {
+		return v, err
+	}
+	for _, r := range gone {
+		if err := c.replicateAgain(r.Record); err != nil {
+			return v, err
+		}
+		v.Repaired = append(v.Repaired, r.store+": the snapshot, which is replicated again")
+	}
 	c.wake() // a replication may have failed for want of this repair
 	v.Err = errors.Join(lost...)
 	return v, nil
@@ -152,12 +199,20 @@ func (c *Catalog) resumeReplication(ctx context.Context, k snapshot.Key) error {
 		return r.UID == m.Meta.UID && r.Key == k &&
 			r.Stage == journal.StageFailed
 	}) {
-		r.Stage, r.Error = journal.StageSpooled, ""
-		if err := c.journal.Put(r); err != nil {
+		if err := c.replicateAgain(r); err != nil {
 			return err
 		}
-		c.changed(r)
 	}
+	return nil
+}
+
+// replicateAgain has the snapshot of a request replicated once more.
+func (c *Catalog) replicateAgain(r *journal.Record) error {
+	r.Stage, r.Error = journal.StageSpooled, ""
+	if err := c.journal.Put(r); err != nil {
+		return err
+	}
+	c.changed(r)
 	return nil
 }
 

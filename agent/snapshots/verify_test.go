@@ -1,6 +1,7 @@
 package snapshots
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,39 @@ func TestVerifyResumes(t *testing.T) {
 	}
 	if a.replicator.replicateAll(t.Context()); a.last(k).Stage != journal.StageReplicated {
 		t.Errorf("it is %+v", a.last(k))
+	}
+}
+
+// TestVerifyMissing: a snapshot that its store has lost, as a bucket that was made again has, is damaged there. A repair
+// has it replicated once more.
+func TestVerifyMissing(t *testing.T) {
+	k := snapshot.Key{Namespace: "n", Name: "s"}
+	a := newReplicating(t, k)
+	storagetest.Write(t, a.stores.spool, k, nil, storagetest.SmallImage(1))
+	if !a.replicator.replicateAll(t.Context()) {
+		t.Fatal("not replicated")
+	}
+	far, err := a.stores.own.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(pathIn(far, "n/snapshots/s/manifest")); err != nil {
+		t.Fatal(err)
+	}
+	at := far.Backend().Location()
+	v, err := a.catalog.Verify(t.Context(), k, storage.VerifyOptions{}, false)
+	if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), at) {
+		t.Errorf("it is not missed: %+v, %v", v, err)
+	}
+	v, err = a.catalog.Verify(t.Context(), k, storage.VerifyOptions{}, true)
+	if err != nil || v.Err != nil || len(v.Repaired) != 1 || !strings.HasPrefix(v.Repaired[0], at) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if !a.replicator.replicateAll(t.Context()) || a.last(k).Stage != journal.StageReplicated {
+		t.Fatalf("it is %+v", a.last(k))
+	}
+	if v, err = a.catalog.Verify(t.Context(), k, storage.VerifyOptions{ReadData: true}, false); err != nil || v.Err != nil {
+		t.Errorf("after the repair: %+v, %v", v, err)
 	}
 }
 

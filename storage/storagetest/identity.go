@@ -39,6 +39,36 @@ func testIdentity(t *testing.T, b storage.Backend) {
 	}
 	_, err = storage.Open(t.Context(), b, storage.Options{Identity: first})
 	wantKind(t, "open another store", err, storage.ErrIdentity)
+	testReplaced(t, b)
+}
+
+// testReplaced makes another store of a backend that is open: nothing is replicated into it, or where there is none.
+func testReplaced(t *testing.T, b storage.Backend) {
+	t.Helper()
+	s, err := storage.Open(t.Context(), b, storage.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckIdentity(t.Context()); err != nil {
+		t.Error(err)
+	}
+	src := NewDir(t)
+	k := storage.Key{Namespace: "ns", Name: "late"}
+	Write(t, src, k, nil, SmallImage(1))
+	for _, object := range names(t, b, "") {
+		if err := b.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		wantKind(t, "look at a store that was replaced", s.CheckIdentity(t.Context()), storage.ErrIdentity)
+		err := storage.Replicate(t.Context(), s, src, k, nil)
+		wantKind(t, "replicate into it", err, storage.ErrIdentity)
+		if there, err := s.Has(t.Context(), k); there || err != nil {
+			t.Errorf("the snapshot is there: %v, %v", there, err)
+		}
+		openTogether(t, b)
+	}
 }
 
 // openTogether opens a store several times at once and returns its identity.

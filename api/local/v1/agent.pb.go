@@ -2117,7 +2117,9 @@ func (x *StoreStats) GetIdentity() string {
 }
 
 type StatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer is for a readiness probe: of all stores only the agent's own counts, and none that is open is asked.
+	Probe         bool `protobuf:"varint,1,opt,name=probe,proto3" json:"probe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2150,6 +2152,13 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StatusRequest) GetProbe() bool {
+	if x != nil {
+		return x.Probe
+	}
+	return false
 }
 
 type StatusResponse struct {
@@ -4537,8 +4546,9 @@ const file_agent_proto_rawDesc = "" +
 	"\rmissing_packs\x18\f \x01(\x03R\fmissingPacks\x12\x1f\n" +
 	"\vdedup_ratio\x18\r \x01(\x01R\n" +
 	"dedupRatio\x12\x1a\n" +
-	"\bidentity\x18\x0e \x01(\tR\bidentity\"\x0f\n" +
-	"\rStatusRequest\"\xa3\x02\n" +
+	"\bidentity\x18\x0e \x01(\tR\bidentity\"%\n" +
+	"\rStatusRequest\x12\x14\n" +
+	"\x05probe\x18\x01 \x01(\bR\x05probe\"\xa3\x02\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +

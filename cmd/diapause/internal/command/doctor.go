@@ -16,14 +16,16 @@ import (
 )
 
 func (t *tool) doctor() *cobra.Command {
-	return &cobra.Command{
+	var probe bool
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
 		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any fails, the " +
-			"exit code is 1. An attention is no failure: it says what the node cannot do, or does at a high cost.",
+			"exit code is 1. An attention is no failure: it says what the node cannot do, or does at a high cost. Each store is " +
+			"asked whether it is still the one that the agent has opened.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
-			h := t.examine(ctx)
+			h := t.examine(ctx, probe)
 			if err := t.print(h); err != nil {
 				return err
 			}
@@ -33,10 +35,13 @@ func (t *tool) doctor() *cobra.Command {
 			return nil
 		}),
 	}
+	cmd.Flags().BoolVar(&probe, "probe", false,
+		"for a readiness probe: of all stores only the agent's own counts, and none that is open is asked")
+	return cmd
 }
 
 // examine checks from the outside in: first the socket, then what the agent reports.
-func (t *tool) examine(ctx context.Context) *view.Health {
+func (t *tool) examine(ctx context.Context, probe bool) *view.Health {
 	h := &view.Health{OK: true}
 	h.Add(checkUser(os.Geteuid()))
 	h.Add(checkSocket(t.socket))
@@ -44,7 +49,7 @@ func (t *tool) examine(ctx context.Context) *view.Health {
 	defer cancel()
 	var status *localv1.StatusResponse
 	err := t.ask(ctx, func(a localv1.AgentClient) (err error) {
-		status, err = a.Status(ctx, &localv1.StatusRequest{})
+		status, err = a.Status(ctx, &localv1.StatusRequest{Probe: probe})
 		return failed("status", "", err)
 	})
 	h.Add(checkAgent(status, err))

@@ -25,7 +25,7 @@ func (t *tool) version() *cobra.Command {
 			ctx, cancel := t.within(ctx, askTime)
 			defer cancel()
 			_ = t.ask(ctx, func(a localv1.AgentClient) error { // an agent that does not answer has no version
-				s, err := a.Status(ctx, &localv1.StatusRequest{})
+				s, err := a.Status(ctx, &localv1.StatusRequest{Probe: true})
 				v.Agent, v.Node, v.Store, v.Runsc = s.GetVersion(), s.GetNode(), s.GetStore(), s.GetFacts().GetRunscVersion()
 				return err
 			})
