@@ -31,6 +31,18 @@ func (s *Store) Duplicate(ctx context.Context, of *Manifest, meta snapshot.Meta)
 	return w.Commit(ctx, meta)
 }
 
+// otherwiseEncrypted is the error for a snapshot from before encryption was turned on, or off. It is an ErrKey.
+type otherwiseEncrypted struct{ encrypted bool }
+
+func (e *otherwiseEncrypted) Error() string {
+	if e.encrypted {
+		return "it is encrypted, and new snapshots of its namespace are not"
+	}
+	return "it is not encrypted, and new snapshots of its namespace are"
+}
+
+func (e *otherwiseEncrypted) Unwrap() error { return ErrKey }
+
 // duplicable returns an error unless a second snapshot may be made of a manifest's packs, with that key.
 func (s *Store) duplicable(ctx context.Context, of *Manifest, key Key) error {
 	if of.Meta.Namespace != key.Namespace {
@@ -44,7 +56,7 @@ func (s *Store) duplicable(ctx context.Context, of *Manifest, key Key) error {
 		return err
 	}
 	if encrypt := keys.Current != nil; encrypt != of.Encrypted() {
-		return fmt.Errorf("%w: encrypted: %t, new snapshots of the namespace: %t", ErrKey, of.Encrypted(), encrypt)
+		return &otherwiseEncrypted{of.Encrypted()}
 	}
 	switch exists, err := s.Has(ctx, key); {
 	case err != nil:

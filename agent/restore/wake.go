@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"time"
 
 	"diapause.dev/agent/errkind"
@@ -78,11 +79,9 @@ func (rs *Restores) RetryWake(ctx context.Context, request, sandbox string, pod 
 // retried returns the image path of a wake of a sandbox that was prepared after that of a request had failed. Empty:
 // there is none, or it has begun.
 func (rs *Restores) retried(failed, sandbox string) (dir string) {
-	requests, _ := rs.Requests.All() // Asleep logs the error
-	for _, request := range requests {
-		path := rs.Requests.Path(request)
-		if m, ok := sleep.Marked(path); ok && m.Sandbox == sandbox && request != failed && !rs.wakes(request) {
-			return path
+	for request, m := range rs.sleepers() {
+		if m.Sandbox == sandbox && request != failed && !rs.wakes(request) {
+			return rs.Requests.Path(request)
 		}
 	}
 	return ""
@@ -130,26 +129,34 @@ func (rs *Restores) DropWake(request string, reason error) {
 // Unreadable returns the pod that a request is to wake, and why its snapshot cannot be read now. Err is nil if it can be,
 // or never will be: then the wake itself says why it fails.
 func (rs *Restores) Unreadable(ctx context.Context, request string) (pod snapshot.PodRef, err error) {
-	rec, err := rs.readRecord(request)
-	if err != nil || rs.ofRequest(request) != nil {
-		return rec.Pod, nil
-	}
-	if _, err = rs.revive(ctx, request); Hopeless(err) {
-		err = nil
+	rec, unknown := rs.readRecord(request)
+	if unknown == nil && rs.ofRequest(request) == nil {
+		if _, err = rs.revive(ctx, request); Hopeless(err) {
+			err = nil
+		}
 	}
 	return rec.Pod, err
 }
 
+// sleepers returns the pods that sleep, by the requests that wake them.
+func (rs *Restores) sleepers() iter.Seq2[string, sleep.Mark] {
+	return func(yield func(string, sleep.Mark) bool) {
+		requests, err := rs.Requests.All()
+		if err != nil {
+			rs.log.Warn("request directories unreadable", "error", err)
+		}
+		for _, request := range requests {
+			if m, ok := sleep.Marked(rs.Requests.Path(request)); ok && !yield(request, m) {
+				return
+			}
+		}
+	}
+}
+
 // Asleep returns the marks of the pods that sleep.
 func (rs *Restores) Asleep() (all []sleep.Mark) {
-	requests, err := rs.Requests.All()
-	if err != nil {
-		rs.log.Warn("request directories unreadable", "error", err)
-	}
-	for _, request := range requests {
-		if m, ok := sleep.Marked(rs.Requests.Path(request)); ok {
-			all = append(all, m)
-		}
+	for _, m := range rs.sleepers() {
+		all = append(all, m)
 	}
 	return all
 }
@@ -157,18 +164,13 @@ func (rs *Restores) Asleep() (all []sleep.Mark) {
 // SleepsOn returns the snapshot by which the pod of a sandbox would be woken. ok is false if it does not sleep. It is
 // false, too, once a wake is under way that may have got a byte of the snapshot: the pod may run then.
 func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
-	requests, _ := rs.Requests.All() // Asleep logs the error
-	for _, request := range requests {
-		dir := rs.Requests.Path(request)
-		if m, ok := sleep.Marked(dir); !ok || m.Sandbox != sandbox {
-			continue
+	for request, m := range rs.sleepers() {
+		if m.Sandbox == sandbox {
+			rec, err := rs.readRecord(request)
+			held, unknown := sidecar.Held(rs.Requests.Path(request)) // an earlier agent may have served it
+			ok = err == nil && !rec.Loaded && !rs.wakes(request) && unknown == nil && !held
+			return snapshots.ID{Key: rec.Key, UID: rec.UID}, ok
 		}
-		rec, err := rs.readRecord(request)
-		if err != nil || rec.Loaded || rs.wakes(request) {
-			return snapshots.ID{}, false
-		}
-		held, err := sidecar.Held(dir) // an earlier agent may have served it
-		return snapshots.ID{Key: rec.Key, UID: rec.UID}, err == nil && !held
 	}
 	return snapshots.ID{}, false
 }
@@ -184,11 +186,7 @@ func (rs *Restores) wakes(request string) bool {
 // Needed returns the pod that sleeps, or slept when the node went down, and is woken from the snapshot with this UID,
 // or "". With an empty uid it looks for any snapshot with the key.
 func (rs *Restores) Needed(k snapshot.Key, uid string) (pod string) {
-	requests, _ := rs.Requests.All() // Asleep logs the error
-	for _, request := range requests {
-		if !rs.asleep(request) {
-			continue
-		}
+	for request := range rs.sleepers() {
 		r, err := rs.readRecord(request)
 		if err == nil && r.Key == k && (uid == "" || uid == r.UID) {
 			return r.Pod.String()
@@ -209,11 +207,7 @@ func (rs *Restores) HoldAsleep(ctx context.Context) {
 	if err := durable.Clean(rs.Reminders); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		rs.log.Warn("temporary files stay", "error", err)
 	}
-	requests, _ := rs.Requests.All() // Asleep logs the error
-	for _, request := range requests {
-		if !rs.asleep(request) {
-			continue
-		}
+	for request := range rs.sleepers() {
 		if _, err := rs.find(ctx, request); err != nil {
 			rs.log.Error("the snapshot of a pod that sleeps cannot be read", "request", request, "error", err)
 			continue

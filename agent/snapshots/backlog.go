@@ -47,8 +47,8 @@ func Reason(err error) string {
 func advice(kind string) string {
 	switch kind {
 	case waitDenied:
-		return "give the agent's identity access to the store; if it has a key in a file, restart the agent once that is " +
-			"replaced"
+		return "give the agent's identity access to the store; a key in a file of --bucket-credentials counts within the " +
+			"hour, for another file restart the agent"
 	case waitFull:
 		return "make room in the store"
 	case waitDamaged:

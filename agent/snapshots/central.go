@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/place"
@@ -55,11 +56,29 @@ func (c *Central) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 // RotateKeys wraps the data keys of a namespace, or of all, in the store at a location with the namespace's current
 // key.
 func (c *Central) RotateKeys(ctx context.Context, namespace, location string) (storage.RewrapResult, error) {
-	s, err := c.stores.Get(ctx, location)
+	s, err := c.open(ctx, location)
 	if err != nil {
 		return storage.RewrapResult{}, err
 	}
 	return s.Rewrap(ctx, storage.RewrapOptions{Namespace: namespace})
+}
+
+// openTime bounds how long a store may take to be opened, or to say why it cannot be, for whom nobody keeps trying.
+const openTime = time.Minute
+
+// open is Stores.Get for who does not ask again.
+func (c *Central) open(ctx context.Context, location string) (s *storage.Store, err error) {
+	for end := time.Now().Add(openTime); ; {
+		s, err = c.stores.Get(ctx, location)
+		if !errors.Is(err, errOpening) || time.Now().After(end) {
+			return s, err
+		}
+		select {
+		case <-time.After(openWait / 10):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // Close closes all stores. No method may be called afterwards.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"diapause.dev/runsc/shim/lowpower"
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -20,7 +21,7 @@ import (
 type podSleep struct {
 	steps
 	namespace string                // of containerd
-	lowPower  *lowPower             // of this process, while the pod sleeps
+	lowPower  *lowpower.Mode        // of this process, while the pod sleeps
 	probing   probing               // probes by exec that are answered for a pod that is to sleep
 	signalled atomic.Bool           // while it sleeps: a signal that tells a container to end wakes the pod
 	watch     atomic.Pointer[watch] // of its packets, from Armed to the end of the sleep; stored with the turn
@@ -43,10 +44,10 @@ func newPodSleep(ctx context.Context, next extension.TaskServiceExt, c *containe
 	p := &podSleep{steps: steps{next: next, c: c, s: s, residents: newResidents()}}
 	p.namespace, _ = namespaces.Namespace(ctx)
 	p.state = sleepstate.New(p.moved)
-	p.lowPower = &lowPower{asleep: func() bool {
+	p.lowPower = lowpower.New(func() bool {
 		now := p.state.Now()
 		return now == sleepstate.Asleep || now == sleepstate.WakePending
-	}}
+	}, &connected)
 	return p
 }
 
@@ -55,10 +56,10 @@ func (p *podSleep) moved(from, to sleepstate.State) {
 	log.L.Debugf("sandbox %s was %v, and is %v", p.c.bundle.id, from, to)
 	switch to {
 	case sleepstate.Asleep:
-		time.AfterFunc(lowPowerAfter, p.lowPower.enter)
+		time.AfterFunc(lowpower.After, p.lowPower.Enter)
 	case sleepstate.WakePending:
 	default:
-		p.lowPower.leave()
+		p.lowPower.Leave()
 	}
 }
 

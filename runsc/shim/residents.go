@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"diapause.dev/runsc/revive"
+	"diapause.dev/runsc/shim/usage"
 	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
@@ -24,7 +25,7 @@ type resident struct {
 	id, bundle string
 	name       string                  // in its pod; empty: it has none
 	io         *task.CreateTaskRequest // names of its standard streams
-	usage      usage
+	usage      usage.Usage
 
 	// The fields below are guarded by residents.mu.
 	execs   map[string]added // processes that were added to it and run or are to

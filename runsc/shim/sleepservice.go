@@ -400,7 +400,7 @@ func (z *sleepService) Stats(ctx context.Context, r *task.StatsRequest) (*task.S
 	release, ok := z.state.Through()
 	if !ok {
 		if x != nil {
-			if resp, ok := x.usage.asleep(); ok {
+			if resp, ok := x.usage.Asleep(); ok {
 				return resp, nil
 			}
 		}
@@ -411,7 +411,7 @@ func (z *sleepService) Stats(ctx context.Context, r *task.StatsRequest) (*task.S
 	if err != nil || x == nil {
 		return resp, err
 	}
-	return x.usage.whole(resp)
+	return x.usage.Whole(resp)
 }
 
 // Update implements task.TaskService. If the request has the annotation for orders about the pod's sleep, it carries

@@ -81,7 +81,7 @@ func (p *steps) checkSleepable(ctx context.Context, x *resident) error {
 	}
 	if stats, err := p.next.Stats(ctx, &task.StatsRequest{ID: x.id}); err != nil {
 		p.warn(err, "statistics of container "+x.id)
-	} else if _, err := x.usage.whole(stats); err != nil {
+	} else if _, err := x.usage.Whole(stats); err != nil {
 		p.warn(err, "statistics of container "+x.id)
 	}
 	state.Pid = p.pidOf(x.id, state.Pid)

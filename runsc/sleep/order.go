@@ -58,7 +58,7 @@ const (
 	// MakeReady has the sandbox of a pod that sleeps created, so that its wake need not do so. DropReady undoes that.
 	MakeReady Verb = "ready"
 	DropReady Verb = "unready"
-	Count Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
+	Count     Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
 	// Senders has the shim watch for some seconds who sends packets to the pod, less those of Ignored: see package use.
 	Senders Verb = "senders"
 )

@@ -67,6 +67,7 @@ func (r *Removals) Finalize(ctx context.Context, s *podsnapshotv1.PodSnapshot) e
 		r.deleting(ctx, s, err)
 		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
+	r.log.Info("the data of a PodSnapshot that is being deleted is removed", "snapshot", k.String(), "store", location)
 	return r.Release(ctx, s)
 }
 

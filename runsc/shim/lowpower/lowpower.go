@@ -1,4 +1,5 @@
-package shim
+// Package lowpower makes a shim cost less while its pod sleeps.
+package lowpower
 
 import (
 	"runtime"
@@ -8,16 +9,25 @@ import (
 	"time"
 )
 
-// lowPowerAfter is how long a pod sleeps before its shim saves power. One that wakes sooner needs again what that would
+// After is how long a pod sleeps before its shim saves power. One that wakes sooner needs again what that would
 // give up.
-const lowPowerAfter = time.Second
+const After = time.Second
 
-// lowPowerRoom is how much the memory of a shim that saves power grows before its garbage is collected, in bytes.
-const lowPowerRoom = 2 << 20
+// room is how much the memory of a shim that saves power grows before its garbage is collected, in bytes.
+const room = 2 << 20
 
-// lowPower is how the Go runtime was set before this process saved power. Its methods may be called concurrently.
-type lowPower struct {
-	asleep func() bool // whether the pod sleeps
+// Answers are the answers of this process that stay the same while the pod sleeps.
+type Answers interface {
+	// Repeat has them repeated.
+	Repeat()
+	// Stop undoes Repeat.
+	Stop()
+}
+
+// Mode is how the Go runtime was set before this process saved power. Its methods may be called concurrently.
+type Mode struct {
+	asleep  func() bool
+	answers Answers
 
 	mu        sync.Mutex
 	is        bool
@@ -26,34 +36,37 @@ type lowPower struct {
 	limit     int64 // see debug.SetMemoryLimit
 }
 
-// enter makes this process cost less while the pod sleeps: a node has hundreds of them. It returns the memory that was
+// New returns the mode of this process, which does not save power. asleep says whether the pod sleeps.
+func New(asleep func() bool, answers Answers) *Mode { return &Mode{asleep: asleep, answers: answers} }
+
+// Enter makes this process cost less while the pod sleeps: a node has hundreds of them. It returns the memory that was
 // used for entering sleep, which Go would keep for later. It uses one processor, so that containerd's questions, which
 // come every second, wake one thread and not several. And it collects garbage only when there is some: by itself Go
 // does so every two minutes, which takes as long as many answers. Answers that stay the same are repeated.
-func (d *lowPower) enter() {
+func (d *Mode) Enter() {
 	if !d.asleep() {
 		return
 	}
 	debug.FreeOSMemory()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.asleep() || d.is { // leave is called after the pod has ceased to sleep
+	if !d.asleep() || d.is { // Leave is called after the pod has ceased to sleep
 		return
 	}
 	d.is, d.procs, d.gcPercent = true, runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
-	d.limit = debug.SetMemoryLimit(goMemory() + lowPowerRoom)
-	connected.Repeat()
+	d.limit = debug.SetMemoryLimit(goMemory() + room)
+	d.answers.Repeat()
 }
 
-// leave undoes enter.
-func (d *lowPower) leave() {
+// Leave undoes Enter.
+func (d *Mode) Leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.is {
 		return
 	}
 	d.is = false
-	connected.Stop()
+	d.answers.Stop()
 	debug.SetMemoryLimit(d.limit)
 	debug.SetGCPercent(d.gcPercent)
 	runtime.GOMAXPROCS(d.procs)

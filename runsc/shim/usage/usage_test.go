@@ -1,4 +1,4 @@
-package shim
+package usage
 
 import (
 	"testing"
@@ -33,14 +33,14 @@ func TestUsage(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var u usage
-			if _, ok := u.asleep(); ok {
+			var u Usage
+			if _, ok := u.Asleep(); ok {
 				t.Error("there are statistics of nothing")
 			}
 			for _, step := range []struct{ now, want uint64 }{{10, 10}, {15, 15}, {2, 17}, {8, 23}, {1, 24}} {
 				r, err := pack(tc.with(step.now))
 				if err == nil {
-					r, err = u.whole(r)
+					r, err = u.Whole(r)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -48,7 +48,7 @@ func TestUsage(t *testing.T) {
 				if total, memory := tc.read(r); total != step.want || memory != 5 {
 					t.Errorf("at %d: %d, memory %d, want %d", step.now, total, memory, step.want)
 				}
-				r, ok := u.asleep()
+				r, ok := u.Asleep()
 				if !ok {
 					t.Fatal("no statistics of a pod that sleeps")
 				}

@@ -1,4 +1,5 @@
-package shim
+// Package usage makes the statistics of a container go on over the sleeps of its pod.
+package usage
 
 import (
 	"sync"
@@ -9,9 +10,9 @@ import (
 	"github.com/containerd/typeurl/v2"
 )
 
-// usage makes the statistics of a container go on over a sleep. A restored sandbox counts its processor time from zero,
+// Usage makes the statistics of a container go on over a sleep. A restored sandbox counts its processor time from zero,
 // and its cgroup may be a new one. The zero value has seen nothing. Its methods may be called concurrently.
-type usage struct {
+type Usage struct {
 	mu   sync.Mutex
 	base processor           // what was used in earlier lives
 	last processor           // in this life, at the last look
@@ -27,7 +28,7 @@ func (p processor) plus(q processor) processor {
 }
 
 // add returns the amount since the first life, given that of this life.
-func (u *usage) add(now processor) processor {
+func (u *Usage) add(now processor) processor {
 	if now.total < u.last.total {
 		u.base = u.base.plus(u.last)
 	}
@@ -35,8 +36,8 @@ func (u *usage) add(now processor) processor {
 	return u.base.plus(now)
 }
 
-// whole returns statistics that contain earlier lives. Statistics of an unknown kind stay as they are.
-func (u *usage) whole(r *task.StatsResponse) (*task.StatsResponse, error) {
+// Whole returns statistics that contain earlier lives. Statistics of an unknown kind stay as they are.
+func (u *Usage) Whole(r *task.StatsResponse) (*task.StatsResponse, error) {
 	metrics, err := typeurl.UnmarshalAny(r.GetStats())
 	if err != nil {
 		return nil, err
@@ -61,9 +62,9 @@ func (u *usage) whole(r *task.StatsResponse) (*task.StatsResponse, error) {
 	return pack(metrics)
 }
 
-// asleep returns the statistics of a container that sleeps: the processor time so far, and no memory. ok is false if
+// Asleep returns the statistics of a container that sleeps: the processor time so far, and no memory. ok is false if
 // nothing is known. The answer is made once for each sleep, and must not be changed: containerd asks every second.
-func (u *usage) asleep() (r *task.StatsResponse, ok bool) {
+func (u *Usage) Asleep() (r *task.StatsResponse, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.rest != nil {
