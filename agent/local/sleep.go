@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/restore"
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/api/snapshot"
 )
 
 // Sleep implements localv1.AgentServer.
@@ -84,14 +85,19 @@ func (s *shimService) unreadable(ctx context.Context, req *localv1.AskWakeReques
 		return ""
 	}
 	err = fmt.Errorf("it cannot be read now: %w", err)
-	if told, ok := s.Sleeps.Unwoken(pod.UID); !ok || told != err.Error() {
-		s.Sleeps.SleepsOn(pod, req.SandboxId, err)
-	}
+	s.hindered(pod, req.SandboxId, err)
 	select {
 	case <-time.After(readAgain):
 	case <-ctx.Done():
 	}
 	return "its snapshot: " + err.Error()
+}
+
+// hindered says once of each reason why a pod that is to be woken sleeps on.
+func (s *shimService) hindered(pod snapshot.PodRef, sandbox string, why error) {
+	if told, ok := s.Sleeps.Unwoken(pod.UID); !ok || told != why.Error() {
+		s.Sleeps.SleepsOn(pod, sandbox, why)
+	}
 }
 
 // RetryWake implements localv1.ShimServer.
@@ -103,6 +109,7 @@ func (s *shimService) RetryWake(ctx context.Context, req *localv1.RetryWakeReque
 	case restore.Hopeless(err):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	case err != nil: // no other code: the pod would end
+		s.hindered(pod, req.SandboxId, err)
 		return nil, status.Error(codes.Aborted, err.Error())
 	}
 	s.Sleeps.SleepsOn(pod, req.SandboxId, why)

@@ -118,10 +118,7 @@ func (rs *Restores) failedWake(request, sandbox string, pod snapshot.PodRef) (w 
 
 // DropWake ends a restore that was prepared for a pod that did not fall asleep.
 func (rs *Restores) DropWake(request string, reason error) {
-	rs.mu.Lock()
-	r := rs.all[request]
-	rs.mu.Unlock()
-	if r != nil {
+	if r := rs.ofRequest(request); r != nil {
 		rs.finish(r, fmt.Errorf("restore of %s %w: %w", r.Key, errGivenUp, reason))
 	}
 }
