@@ -63,6 +63,7 @@ var effects = map[string]shown{
 		gone:  []string{"memory: 5Gi\n"},
 	},
 	"budgets.diskFloor":       {value: 20, want: args("--disk-floor=20")},
+	"budgets.readyMemory":     {value: 536870912, want: args("--ready-memory=536870912")},
 	"budgets.wakeReserve":     {value: 0, want: args("--wake-reserve=0")},
 	"budgets.backlogSize":     {value: 68719476736, want: args("--backlog-size=68719476736")},
 	"budgets.backlogCount":    {value: 7, want: args("--backlog-count=7")},

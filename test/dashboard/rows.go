@@ -145,14 +145,18 @@ func restores() []panel {
 func sleep() []panel {
 	return []panel{
 		{
-			title: "Pods asleep", width: 6,
-			queries: []query{{"sum by (pod) (diapause_pods_asleep" + of + ")", "{{pod}}"}},
+			title: "Pods asleep", about: "Ready ones have a sandbox for their wake.", width: 6, queries: []query{
+				{"sum by (pod) (diapause_pods_asleep" + of + ")", "{{pod}}"},
+				{"sum(diapause_pods_ready" + of + ")", "ready"},
+			},
 		},
 		{
 			title: "Sleeps", about: "A few failures are normal: a packet that comes meanwhile keeps the pod awake.",
 			unit: perSecond, width: 6, queries: []query{
 				{rate("result", "diapause_sleeps_total"), "{{result}}"},
 				{rate("result", "diapause_sleeps_for_memory_total"), "for memory: {{result}}"},
+				{rate("result", "diapause_pods_made_ready_total"), "made ready: {{result}}"},
+				{rate("reason", "diapause_ready_pods_dropped_total"), "no longer ready: {{reason}}"},
 			},
 		},
 		{
