@@ -278,6 +278,42 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusOfStores: doctor notices that a store is no longer there which is open. The readiness probe does not ask it,
+// and does not depend on the stores of namespaces, which doctor names.
+func TestStatusOfStores(t *testing.T) {
+	r := newRig(t, nil)
+	failed := func(probe bool) (names []string) {
+		t.Helper()
+		resp, err := r.agent.Status(t.Context(), &localv1.StatusRequest{Probe: probe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range resp.Checks {
+			if strings.HasPrefix(c.Name, "store") && !c.Ok {
+				names = append(names, c.Detail)
+			}
+		}
+		return names
+	}
+	if got := slices.Concat(failed(false), failed(true)); len(got) > 0 {
+		t.Errorf("at first: %q", got)
+	}
+	missing := "dir:" + t.TempDir()
+	if _, err := r.Stores.Get(t.Context(), missing); err == nil {
+		t.Error("there is a store where none was made")
+	}
+	if err := os.RemoveAll(strings.TrimPrefix(r.Config.Store, "dir:")); err != nil {
+		t.Fatal(err)
+	}
+	if got := failed(false); len(got) != 2 || !strings.Contains(got[0], "not the store that was expected") ||
+		!strings.Contains(got[1], missing) {
+		t.Errorf("doctor: %q", got)
+	}
+	if got := failed(true); len(got) > 0 {
+		t.Errorf("the probe: %q", got)
+	}
+}
+
 // TestStatusNotSwept: what is not swept is said, and does not make the agent unready.
 func TestStatusNotSwept(t *testing.T) {
 	cluster := &fakeCluster{}

@@ -20,9 +20,9 @@ func (t *tool) doctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node: the socket, the agent, containerd, the shim, runsc, the store",
-		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any fails, the " +
-			"exit code is 1. An attention is no failure: it says what the node cannot do, or does at a high cost. Each store is " +
-			"asked whether it is still the one that the agent has opened.",
+		Long: "Check this node, from the socket to the store. Each check that fails says what to do. If any " +
+			"fails, the exit code is 1. An attention is no failure: it says what the node cannot do, or does " +
+			"at a high cost. Each store is asked whether it is still the one that the agent has opened.",
 		Args: cobra.NoArgs,
 		RunE: t.run(func(ctx context.Context, _ []string) error {
 			h := t.examine(ctx, probe)
