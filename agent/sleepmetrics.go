@@ -90,7 +90,7 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting, isReady func() in
 	r.MustRegister(m.falls, m.wakes, m.failures, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
 		m.madeReady, m.dropped,
 		gauge("diapause_pods_asleep", "Pods of this node that sleep.", asleep),
-		gauge("diapause_pods_ready", "Pods of this node that sleep and whose sandboxes were created for their wakes.", isReady),
+		gauge("diapause_pods_ready", "Pods of this node that sleep and have a sandbox for their wake.", isReady),
 		gauge("diapause_wakes_waiting", "Pods of this node that are to be woken and wait for memory.", waiting))
 	return m
 }

@@ -278,8 +278,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfStores: doctor notices that a store is no longer there which is open. The readiness probe does not ask it,
-// and does not depend on the stores of namespaces, which doctor names.
+// TestStatusOfStores: doctor notices that a store is no longer there which is open. The readiness probe does not ask
+// it, and does not depend on the stores of namespaces, which doctor names.
 func TestStatusOfStores(t *testing.T) {
 	r := newRig(t, nil)
 	failed := func(probe bool) (names []string) {

@@ -123,8 +123,8 @@ func (rs *Restores) DropWake(request string, reason error) {
 	}
 }
 
-// Unreadable returns the pod that a request is to wake, and why its snapshot cannot be read now. Err is nil if it can be,
-// or never will be: then the wake itself says why it fails.
+// Unreadable returns the pod that a request is to wake, and why its snapshot cannot be read now. Err is nil if it can
+// be, or never will be: then the wake itself says why it fails.
 func (rs *Restores) Unreadable(ctx context.Context, request string) (pod snapshot.PodRef, err error) {
 	rec, unknown := rs.readRecord(request)
 	if unknown == nil && rs.ofRequest(request) == nil {

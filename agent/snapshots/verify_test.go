@@ -63,8 +63,8 @@ func TestVerifyResumes(t *testing.T) {
 	}
 }
 
-// TestVerifyMissing: a snapshot that its store has lost, as a bucket that was made again has, is damaged there. A repair
-// has it replicated once more.
+// TestVerifyMissing: a snapshot that its store has lost, as a bucket that was made again has, is damaged there. A
+// repair has it replicated once more.
 func TestVerifyMissing(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	a := newReplicating(t, k)
@@ -91,7 +91,8 @@ func TestVerifyMissing(t *testing.T) {
 	if !a.replicator.replicateAll(t.Context()) || a.last(k).Stage != journal.StageReplicated {
 		t.Fatalf("it is %+v", a.last(k))
 	}
-	if v, err = a.catalog.Verify(t.Context(), k, storage.VerifyOptions{ReadData: true}, false); err != nil || v.Err != nil {
+	v, err = a.catalog.Verify(t.Context(), k, storage.VerifyOptions{ReadData: true}, false)
+	if err != nil || v.Err != nil {
 		t.Errorf("after the repair: %+v, %v", v, err)
 	}
 }

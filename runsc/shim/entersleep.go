@@ -36,8 +36,8 @@ func (z *entering) takeSaved(ctx context.Context) (give func(), err error) {
 	return func() { turn(); <-z.s.saving }, nil
 }
 
-// prepare prepares the pod to sleep, and watches from now on whether packets come for it. First, the probes end that run
-// in it by exec.
+// prepare prepares the pod to sleep, and watches from now on whether packets come for it. First, the probes end that
+// run in it by exec.
 func (z *entering) prepare(ctx context.Context, o sleep.Order) (err error) {
 	give, err := z.state.Take(ctx)
 	if err != nil {
@@ -180,10 +180,10 @@ func (z *entering) disarm(ctx context.Context) {
 	z.move(context.WithoutCancel(ctx), sleepstate.Disarm)
 }
 
-// enter ends the sandbox and keeps the pod. Its snapshot is safe, and the sandbox has been paused since before that: the
-// holder of the lease says so. If a packet has come for the pod, or anything else stands in the way, the sandbox stays.
-// It runs on at once, except where it was not watched, or the lease is not held: then the holder sees to it. When the
-// pod sleeps, enter calls asleep before anything can wake it.
+// enter ends the sandbox and keeps the pod. Its snapshot is safe, and the sandbox has been paused since before that:
+// the holder of the lease says so. If a packet has come for the pod, or anything else stands in the way, the sandbox
+// stays. It runs on at once, except where it was not watched, or the lease is not held: then the holder sees to it.
+// When the pod sleeps, enter calls asleep before anything can wake it.
 func (z *entering) enter(ctx context.Context, o sleep.Order, asleep func(*watch)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enterLimit)
 	defer cancel()
@@ -219,8 +219,8 @@ func (z *entering) enter(ctx context.Context, o sleep.Order, asleep func(*watch)
 	return nil
 }
 
-// intercept does all that can fail before the sandbox ends: the shim answers for the pod, unless a packet comes before, or
-// the pod has begun a connection since it was watched. Without an error, the sandbox's process is stopped.
+// intercept does all that can fail before the sandbox ends: the shim answers for the pod, unless a packet comes before,
+// or the pod has begun a connection since it was watched. Without an error, the sandbox's process is stopped.
 func (z *entering) intercept(ctx context.Context, w *watch, o sleep.Order) error {
 	if err := z.s.settled(ctx); err != nil {
 		return err

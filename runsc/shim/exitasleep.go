@@ -50,8 +50,9 @@ func (z *exiting) exitAsleep(ctx context.Context, id string, status int) (ended 
 // breakPause is how often a wake that is to fail is broken again: its sandbox may not have had a process yet.
 const breakPause = 100 * time.Millisecond
 
-// takeToEnd takes the turn for who ends the pod with a status. A wake may take long: a store may not answer. The end of a
-// pod that is killed does not wait for that: after exitLimit its sandbox is ended wherever it is, and so the wake fails.
+// takeToEnd takes the turn for who ends the pod with a status. A wake may take long: a store may not answer. The end of
+// a pod that is killed does not wait for that: after exitLimit its sandbox is ended wherever it is, and so the wake
+// fails.
 func (z *exiting) takeToEnd(ctx context.Context, status int) (give func(), err error) {
 	if status == statusKilled {
 		over := make(chan struct{})

@@ -16,8 +16,8 @@ import (
 )
 
 // A shim that is young checks every watchTime whether containerd still knows its containers, later every watchRarely,
-// and every watchAsleep while it saves power: what is given up is mostly given up at the beginning, and a node has hundreds
-// of shims, each of which costs processor time when it wakes up.
+// and every watchAsleep while it saves power: what is given up is mostly given up at the beginning, and a node has
+// hundreds of shims, each of which costs processor time when it wakes up.
 const (
 	watchTime   = 2 * time.Second
 	young       = 2 * time.Minute

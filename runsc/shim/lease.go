@@ -56,8 +56,8 @@ func (s *sandbox) Resume(ctx context.Context, r *task.ResumeRequest) (resp *type
 	return resp, err
 }
 
-// leased is the sandbox as its lease uses it. Its methods go on if ctx ends, for the reason that sleepService.Pause gives:
-// the lease must know whether the sandbox is paused.
+// leased is the sandbox as its lease uses it. Its methods go on if ctx ends, for the reason that sleepService.Pause
+// gives: the lease must know whether the sandbox is paused.
 type leased struct{ *sandbox }
 
 // Pause refuses if there is not enough memory to save the sandbox: then there is no reason to pause it.

@@ -15,8 +15,8 @@ import (
 )
 
 // A pod that sleeps is ready if its sandbox has been created again, and not restored: it has no memory of the pod, and
-// has read nothing of its snapshot. A wake restores that sandbox, and need not create one. If anything is wrong with it,
-// it is discarded, and the pod wakes as any other. The agent decides which pods are ready.
+// has read nothing of its snapshot. A wake restores that sandbox, and need not create one. If anything is wrong with
+// it, it is discarded, and the pod wakes as any other. The agent decides which pods are ready.
 
 // makeReady carries out the order to make the pod ready. Who wants to wake or end the pod meanwhile waits for that. A
 // pod that is not asleep stays as it is, and the error is of kind ErrUnfit.

@@ -129,7 +129,8 @@ func (p *steps) resize(ctx context.Context, x *resident) error {
 	return nil
 }
 
-// reportExit reports that a container has ended. Until gVisor's shim knows that, it must not be asked: it would ask runsc.
+// reportExit reports that a container has ended. Until gVisor's shim knows that, it must not be asked: it would ask
+// runsc.
 func (p *steps) reportExit(ctx context.Context, x *resident, status int) error {
 	if r := x.revival.Load(); r != nil { // it keeps runsc's lock of the container
 		r.Cancel()

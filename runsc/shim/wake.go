@@ -155,8 +155,8 @@ type failedWake struct {
 	ready bool      // its sandbox was created before
 }
 
-// runWake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it can
-// never be woken. Then it ends.
+// runWake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it
+// can never be woken. Then it ends.
 func (z *waking) runWake(cause string) error {
 	began := time.Now()
 	give, err := z.takeAsleep()
@@ -293,9 +293,9 @@ func (z *waking) takeAsleep() (give func(), err error) {
 // errEnding is the error for a pod that is not woken because it ends.
 var errEnding = errors.New("the pod ends")
 
-// restoreSandbox restores the sandbox in its network namespace, under its old ids and with its old addresses, and delivers
-// the packets that were held. Ran says that the sandbox runs, or has run. It has its kernel then, and can be asked; its
-// memory is loaded in the background. If that fails, it ends as any restored sandbox does.
+// restoreSandbox restores the sandbox in its network namespace, under its old ids and with its old addresses, and
+// delivers the packets that were held. Ran says that the sandbox runs, or has run. It has its kernel then, and can be
+// asked; its memory is loaded in the background. If that fails, it ends as any restored sandbox does.
 func (z *waking) restoreSandbox(ctx context.Context, t *stages) (d sleep.Delivered, ran bool, err error) {
 	runtime, err := z.c.runtime(ctx)
 	if err != nil {

@@ -103,9 +103,10 @@ func (c *cluster) importAgentTo(ctx context.Context, to func(ctx context.Context
 	return to(ctx, archive.Name())
 }
 
-// withReady has the agents keep pods that sleep ready to wake, which is off by default. So all that is tested of sleeping
-// pods is tested of those, too.
-const withReady = `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--ready-memory=134217728"}]`
+// withReady has the agents keep pods that sleep ready to wake, which is off by default. So all that is tested of
+// sleeping pods is tested of those, too.
+const withReady = `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-",
+	"value": "--ready-memory=134217728"}]`
 
 // install installs Diapause as a user does, tells the agents and the controller where the object store is, and says
 // where snapshots go.

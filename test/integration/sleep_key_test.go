@@ -12,8 +12,8 @@ import (
 	"diapause.dev/test/bed"
 )
 
-// TestSleepKeyMissing wakes a pod whose snapshot is encrypted while its key is missing, under an agent that has not read
-// it yet: the pod sleeps on, "diapause top" and who waits for it are told why, and it wakes once the key is back.
+// TestSleepKeyMissing wakes a pod whose snapshot is encrypted while its key is missing, under an agent that has not
+// read it yet: the pod sleeps on, "diapause top" and who waits for it are told why, and it wakes once the key is back.
 func TestSleepKeyMissing(t *testing.T) {
 	at := newPlace(t)
 	keys := keyFile(filepath.Join(t.TempDir(), "default"))

@@ -136,7 +136,8 @@ func TestReadyDies(t *testing.T) {
 		n.asleep(p)
 		n.ready(p)
 		for _, pid := range pidsOf(t, p.ID) {
-			if c := commandOf(pid); strings.Contains(c, what) && (strings.Contains(c, " boot ") || strings.Contains(c, " gofer ")) {
+			c := commandOf(pid)
+			if strings.Contains(c, what) && (strings.Contains(c, " boot ") || strings.Contains(c, " gofer ")) {
 				n.signal(pid, syscall.SIGKILL)
 				n.eventually("it has ended", func() error {
 					if commandOf(pid) != "" {

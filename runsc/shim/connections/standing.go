@@ -16,8 +16,8 @@ import (
 // what an answer costs then is the code of ttrpc and protobuf, which a second later is in no cache of the processor any
 // more. So while the process saves power, the connection itself repeats the answer, before ttrpc sees the question.
 
-// standingAnswers are the answers to questions whose answers stay the same for as long as the process saves power. The zero
-// value has none, and takes none. Its methods may be called concurrently.
+// standingAnswers are the answers to questions whose answers stay the same for as long as the process saves power. The
+// zero value has none, and takes none. Its methods may be called concurrently.
 type standingAnswers struct {
 	mu     sync.Mutex
 	period int               // counts the times that the process has saved power

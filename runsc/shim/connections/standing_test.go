@@ -80,8 +80,8 @@ func stats(t *testing.T, client task.TaskService, id string) int {
 	return int(r.Stats.Value[0])
 }
 
-// TestStanding: while the process saves power, a question for statistics is answered once by the service, and then by the
-// connection, each container for itself. Before and after that, and all other questions, the service answers.
+// TestStanding: while the process saves power, a question for statistics is answered once by the service, and then by
+// the connection, each container for itself. Before and after that, and all other questions, the service answers.
 func TestStanding(t *testing.T) {
 	var a asking
 	var set Set

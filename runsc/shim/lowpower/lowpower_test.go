@@ -20,8 +20,8 @@ type answers bool
 func (a *answers) Repeat() { *a = true }
 func (a *answers) Stop()   { *a = false }
 
-// TestLowPower: a shim whose pod sleeps uses one processor, collects no garbage before there is some, and keeps answers. It
-// is as before when the pod wakes. One whose pod is awake is not changed.
+// TestLowPower: a shim whose pod sleeps uses one processor, collects no garbage before there is some, and keeps
+// answers. It is as before when the pod wakes. One whose pod is awake is not changed.
 func TestLowPower(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	before := goSettings()

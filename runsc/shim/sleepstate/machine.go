@@ -111,8 +111,8 @@ func (m *Machine) Now() State { return State(m.state.Load()) }
 // Answered reports whether the shim answers for the sandbox, and no request reaches gVisor.
 func (m *Machine) Answered() bool { return m.Now().answered() }
 
-// Through lets a request through to gVisor, unless the shim answers for the sandbox. If ok, release must be called after
-// the request.
+// Through lets a request through to gVisor, unless the shim answers for the sandbox. If ok, release must be called
+// after the request.
 func (m *Machine) Through() (release func(), ok bool) {
 	m.gate.RLock()
 	if m.Answered() {

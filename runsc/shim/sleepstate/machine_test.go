@@ -56,8 +56,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// TestEveryEvent has each event happen in each state: it leads where the grid says, or is an error that changes nothing.
-// Requests pass the gate where a sandbox runs, and a sleep is over once there is one, or never will be.
+// TestEveryEvent has each event happen in each state: it leads where the grid says, or is an error that changes
+// nothing. Requests pass the gate where a sandbox runs, and a sleep is over once there is one, or never will be.
 func TestEveryEvent(t *testing.T) {
 	rows := strings.Split(strings.TrimSpace(grid), "\n")
 	names := strings.Fields(rows[0])
