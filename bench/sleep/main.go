@@ -26,7 +26,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench-sleep:", err)
 		os.Exit(2)
 	}
-	bed.SetRunsc("runsc") // the figures so far are of gVisor's own build
+	bed.SetRunsc(p.runsc)
 	bed.Enter()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err = run(ctx, p)
@@ -40,6 +40,7 @@ func main() {
 // plan says what to measure, and how much of it.
 type plan struct {
 	scenarios []string
+	runsc     string        // which build
 	trials    int           // of wake and fall
 	requests  int           // of traffic, to all pods together
 	pods      int           // of dense and idle
@@ -49,7 +50,7 @@ type plan struct {
 }
 
 // scenarios are the names of all scenarios.
-var scenarios = []string{"wake", "fall", "traffic", "dense", "idle", "false"}
+var scenarios = []string{"wake", "fall", "traffic", "dense", "idle", "false", "ready", "unready"}
 
 // maxPods is how many addresses a bed has for pods, less a few.
 const maxPods = 240
@@ -57,6 +58,7 @@ const maxPods = 240
 func parse(args []string) (p plan, err error) {
 	f := flag.NewFlagSet("sleep", flag.ContinueOnError)
 	names := f.String("scenarios", strings.Join(scenarios, ","), "what to measure")
+	f.StringVar(&p.runsc, "runsc", "runsc", "the build: runsc is gVisor's own, runsc-fast the repaired one")
 	f.IntVar(&p.trials, "n", 20, "measurements of each size in wake and fall")
 	f.IntVar(&p.requests, "requests", 10000, "requests of traffic")
 	f.IntVar(&p.pods, "pods", 200, "pods of dense and idle")
@@ -93,6 +95,7 @@ var groups = []group{
 	// The agent's choice between the codecs goes by speed alone. For pods that are many and sleep long, space counts.
 	{[]string{"dense", "idle"}, []string{"--codec=zstd"}, (*meter).crowd},
 	{[]string{"false"}, nil, (*meter).works},
+	{[]string{"ready", "unready"}, []string{"--ready-memory=1073741824"}, (*meter).ready},
 }
 
 // run measures group by group, and writes what it has after each.
