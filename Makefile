@@ -117,7 +117,7 @@ bench-loading: ## the pause of a checkpoint soon after a restore, while the sand
 bench-restore: ## the time of a restore, side by side with stock gVisor
 	$(GO) run ./bench restore
 
-bench-sleep: ## how pods fall asleep, sleep and wake, under traffic, many on one node, and with light work; 35 minutes
+bench-sleep: ## how pods fall asleep, sleep and wake, under traffic, many on one node, and with light work; 40 minutes
 	$(GO) run ./bench/sleep
 
 bench-programs: ## the pause, the restore and the content of real programs under load, side by side with stock gVisor
