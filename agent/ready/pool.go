@@ -22,7 +22,7 @@ const (
 	// lookEvery is how often the node's memory is looked at while pods sleep.
 	lookEvery = 5 * time.Second
 	// orderTime bounds an order to a shim.
-	orderTime = time.Minute
+	orderTime = 10 * time.Second
 	// failedTime is how long a pod is left alone that could not be made ready.
 	failedTime = time.Minute
 )
