@@ -145,14 +145,7 @@ func (a *Agent) assemble() {
 		Changed: a.changed, Sleeps: sleepers{a}, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
 	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
-		func() int { return a.admission.Waiting() }, func() (n int) {
-			for _, m := range a.restores.Asleep() {
-				if m.Ready {
-					n++
-				}
-			}
-			return n
-		})
+		func() int { return a.admission.Waiting() }, func() int { return a.ready.Ready() })
 	a.ready = ready.New(ready.Config{
 		Memory: a.cfg.ReadyMemory, Reserve: a.cfg.WakeReserve, Available: cgroup.Available,
 		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.restores.Asleep, Order: a.cri.OrderSleep,

@@ -53,12 +53,9 @@ func (s *Store) identify(ctx context.Context, expected string) (err error) {
 // CheckIdentity asks the backend whether it still holds this store. If it holds none, or another, because somebody has
 // replaced it, the error is of kind ErrIdentity.
 func (s *Store) CheckIdentity(ctx context.Context) error {
-	var found string
-	c, err := s.readIdentity(ctx, marker)
-	if err == nil {
-		if found = c.ID; found == "" {
-			found, err = s.lateIdentity(ctx, false)
-		}
+	found, err := s.readMarker(ctx)
+	if err == nil && found == "" {
+		found, err = s.lateIdentity(ctx, false)
 	}
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -84,13 +84,12 @@ func (s *shimService) unreadable(ctx context.Context, req *localv1.AskWakeReques
 	if err == nil {
 		return ""
 	}
-	err = fmt.Errorf("it cannot be read now: %w", err)
-	s.hindered(pod, req.SandboxId, err)
+	s.hindered(pod, req.SandboxId, fmt.Errorf("its snapshot cannot be read now: %w", err))
 	select {
 	case <-time.After(readAgain):
 	case <-ctx.Done():
 	}
-	return "its snapshot: " + err.Error()
+	return "its snapshot, which cannot be read now: " + err.Error()
 }
 
 // hindered says once of each reason why a pod that is to be woken sleeps on.

@@ -73,10 +73,14 @@ func (p *Pool) Changed() {
 	}
 }
 
-// Run keeps pods ready until ctx is done. Those that are ready then stay so.
+// Run keeps pods ready until ctx is done. Those that are ready then stay so. If no pod may be ready, Run returns once
+// those that an earlier agent has left are not.
 func (p *Pool) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		again := p.look(ctx)
+		if p.Memory < Cost && p.Ready() == 0 {
+			return
+		}
 		var timer <-chan time.Time
 		if again > 0 {
 			timer = time.After(again)
@@ -87,6 +91,18 @@ func (p *Pool) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Ready returns how many pods are ready.
+func (p *Pool) Ready() int { return count(p.Asleep()) }
+
+func count(asleep []sleep.Mark) (ready int) {
+	for _, m := range asleep {
+		if m.Ready {
+			ready++
+		}
+	}
+	return ready
 }
 
 // look has pods made ready, and others no longer, and returns when to look again; 0: when something has changed.
@@ -115,7 +131,7 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 // room returns how many pods may be ready. Short says that they would be more if the node had more memory.
 func (p *Pool) room(asleep []sleep.Mark) (n int, short bool) {
 	most := int(p.Memory / Cost)
-	if p.Memory == 0 || p.Reserve == 0 { // no wake waits for memory on this node
+	if most == 0 || p.Reserve == 0 { // no wake waits for memory on this node
 		return most, false
 	}
 	if p.Waiting() > 0 {
@@ -126,12 +142,7 @@ func (p *Pool) room(asleep []sleep.Mark) (n int, short bool) {
 		p.Logger.Error("it is not known what memory is free: no pod is made ready to wake", "error", err)
 		return 0, true
 	}
-	now := 0
-	for _, m := range asleep {
-		if m.Ready {
-			now++
-		}
-	}
+	now := count(asleep)
 	n = now + int((free-p.Reserve)/Cost)
 	if free < p.Reserve {
 		n = now - int((p.Reserve-free+Cost-1)/Cost)

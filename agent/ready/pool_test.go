@@ -151,7 +151,7 @@ func TestUnknownMemory(t *testing.T) {
 func TestOff(t *testing.T) {
 	n := sleeping(map[string]time.Duration{"a": time.Minute})
 	n.asleep[0].Ready = true
-	n.pool(0).look(t.Context())
+	n.pool(0).Run(t.Context()) // it ends: there is nothing to keep
 	n.want(t, "without a budget")
 }
 

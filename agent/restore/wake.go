@@ -126,11 +126,12 @@ func (rs *Restores) DropWake(request string, reason error) {
 // Unreadable returns the pod that a request is to wake, and why its snapshot cannot be read now. Err is nil if it can
 // be, or never will be: then the wake itself says why it fails.
 func (rs *Restores) Unreadable(ctx context.Context, request string) (pod snapshot.PodRef, err error) {
+	if rs.ofRequest(request) != nil {
+		return pod, nil
+	}
 	rec, unknown := rs.readRecord(request)
-	if unknown == nil && rs.ofRequest(request) == nil {
-		if _, err = rs.revive(ctx, request); Hopeless(err) {
-			err = nil
-		}
+	if _, err = rs.revive(ctx, request); unknown != nil || Hopeless(err) {
+		err = nil
 	}
 	return rec.Pod, err
 }
@@ -174,9 +175,7 @@ func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
 
 // wakes reports whether this agent has given a sandbox a byte of what a request is to restore.
 func (rs *Restores) wakes(request string) bool {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	r := rs.all[request]
+	r := rs.ofRequest(request)
 	return r != nil && r.fed.Load()
 }
 

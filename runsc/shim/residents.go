@@ -114,7 +114,7 @@ func (r *residents) stateAsleep(id string) (*task.StateResponse, error) {
 	if x == nil || x.state == nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound))
 	}
-	return x.state, nil // nobody changes it any more
+	return x.state, nil // nobody changes it from here on
 }
 
 // noteResized notes a change of a container's resources.

@@ -53,19 +53,6 @@ func tighten(t *testing.T, pods int) *crowd {
 	return m
 }
 
-// ask asks a pod for its state in the background.
-func (m *crowd) ask(p *bed.Pod) <-chan error {
-	answered := make(chan error, 1)
-	go func() {
-		r, err := bed.SilentClient(3 * time.Minute).Get("http://" + p.IP + ":8080/state")
-		if err == nil {
-			err = r.Body.Close()
-		}
-		answered <- err
-	}()
-	return answered
-}
-
 // waits waits until "diapause top" says that a pod waits for memory. The metric says how many do.
 func (m *crowd) waits(p *bed.Pod, all int) {
 	m.Helper()
@@ -92,7 +79,7 @@ func TestWakeWaits(t *testing.T) {
 	m := tighten(t, 2)
 	one, two := m.pods[0], m.pods[1]
 	m.alive(one, m.before[0])
-	answered := m.ask(two)
+	answered := m.asks(two)
 	m.waits(two, 1)
 	brief, cancel := context.WithTimeout(m.ctx, 5*time.Second)
 	defer cancel()
@@ -129,9 +116,9 @@ func TestWakeWaits(t *testing.T) {
 func TestWakeWaitsGone(t *testing.T) {
 	m := tighten(t, 3)
 	m.alive(m.pods[0], m.before[0])
-	answered := m.ask(m.pods[1])
+	answered := m.asks(m.pods[1])
 	m.waits(m.pods[1], 1)
-	m.ask(m.pods[2])
+	m.asks(m.pods[2])
 	m.waits(m.pods[2], 2)
 	began := time.Now()
 	if err := m.bed.RemovePod(m.ctx, m.pods[2].ID); err != nil {

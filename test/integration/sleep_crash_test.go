@@ -84,14 +84,7 @@ func TestSleepContainerdKilledFalling(t *testing.T) {
 // became of the request, once do has returned.
 func (n *node) wakesInPart(p *bed.Pod, do func()) (answered <-chan error) {
 	n.Helper()
-	done := make(chan error, 1)
-	go func() {
-		r, err := bed.SilentClient(2 * time.Minute).Get("http://" + p.IP + ":8080/state")
-		if err == nil {
-			err = r.Body.Close()
-		}
-		done <- err
-	}()
+	done := n.asks(p)
 	n.eventually("the sandbox is being restored", func() error {
 		if len(done) > 0 {
 			return nil // it is already

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"diapause.dev/runsc/sleep"
-	"diapause.dev/test/bed"
 )
 
 // TestSleepKeyMissing wakes a pod whose snapshot is encrypted while its key is missing, under an agent that has not
@@ -26,14 +25,7 @@ func TestSleepKeyMissing(t *testing.T) {
 	n.sleep("", p)
 	keys.write(t, newKey())
 	n.restartAgent(flags...)
-	answered := make(chan error, 1)
-	go func() {
-		r, err := bed.SilentClient(2 * time.Minute).Get("http://" + p.IP + ":8080/state")
-		if err == nil {
-			err = r.Body.Close()
-		}
-		answered <- err
-	}()
+	answered := n.asks(p)
 	n.eventually("top says why it sleeps on", func() error {
 		if top := n.mustCLI("top"); !strings.Contains(top, "encryption key missing") {
 			return fmt.Errorf("it says %s", top)

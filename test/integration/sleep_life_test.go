@@ -242,14 +242,7 @@ func TestSleepAgentKilled(t *testing.T) {
 	n.refused([]string{"in use"}, "rm", "needed")
 	n.mustCLI("gc", "--grace=0s")
 	n.agent.Kill()
-	answered := make(chan error, 1)
-	go func() {
-		r, err := bed.SilentClient(2 * time.Minute).Get("http://" + p.IP + ":8080/state")
-		if err == nil {
-			err = r.Body.Close()
-		}
-		answered <- err
-	}()
+	answered := n.asks(p)
 	select {
 	case err := <-answered:
 		t.Errorf("answered without an agent: %v", err)

@@ -111,6 +111,19 @@ func (n *node) askAt(c *http.Client, address string) string {
 	return state.Boot
 }
 
+// asks asks a pod for its state in the background. The channel gets what became of that.
+func (n *node) asks(p *bed.Pod) <-chan error {
+	answered := make(chan error, 1)
+	go func() {
+		r, err := bed.SilentClient(3 * time.Minute).Get("http://" + p.IP + ":8080/state")
+		if err == nil {
+			err = r.Body.Close()
+		}
+		answered <- err
+	}()
+	return answered
+}
+
 // asleep puts a pod to sleep, and checks that its sandbox is gone and that containerd has not noticed.
 func (n *node) asleep(p *bed.Pod) {
 	n.Helper()
