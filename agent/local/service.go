@@ -16,6 +16,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/runsc/kubelet"
 	"diapause.dev/storage"
 )
 
@@ -23,7 +24,8 @@ import (
 type service struct {
 	localv1.UnimplementedAgentServer
 	Config
-	kernel func() (string, error) // kernelFacts, read once
+	kernel  func() (string, error) // kernelFacts, read once
+	kubelet kubelet.Finder
 }
 
 // Checkpoint implements localv1.AgentServer.

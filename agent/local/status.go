@@ -17,7 +17,6 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
-	"diapause.dev/runsc/kubelet"
 )
 
 // Status implements localv1.AgentServer. It asks no sandbox and starts no process: the readiness probe calls it every
@@ -30,7 +29,7 @@ func (s *service) Status(ctx context.Context, req *localv1.StatusRequest) (*loca
 	if f, err := s.Facts(ctx); err == nil {
 		resp.Facts = factsProto(f)
 	}
-	_, resp.Kubelet, _ = kubelet.Running() // a check reports the error
+	_, resp.Kubelet, _ = s.kubelet.Running() // a check reports the error
 	return resp, nil
 }
 
@@ -75,7 +74,7 @@ func (s *service) checks(ctx context.Context, probe bool) []*localv1.Check {
 		}
 		add("sweep", detail, nil)
 	}
-	pid, ok, err := kubelet.Running()
+	pid, ok, err := s.kubelet.Running()
 	detail = "no kubelet: pods are restored by diapause restore"
 	if ok {
 		detail = fmt.Sprintf("kubelet is process %d: pods are restored by annotation", pid)

@@ -44,7 +44,7 @@ func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if pid, ok, err := kubelet.Running(); err != nil || ok {
+	if pid, ok, err := new(kubelet.Finder).Running(); err != nil || ok {
 		return errors.Join(err, kubeletError(pid, o.Key))
 	}
 	s, err := rs.Readers.Open(ctx, snapshots.ID{Key: o.Key}, "")

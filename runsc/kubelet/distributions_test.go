@@ -168,7 +168,7 @@ func beNode(role string) error {
 			return fmt.Errorf("%s: %w", d.Comm, err)
 		}
 	}
-	pid, ok, err := Running()
+	pid, ok, err := new(Finder).Running()
 	if err != nil || !ok {
 		return err
 	}

@@ -24,8 +24,8 @@ type prober struct {
 
 var _ sleep.Prober = prober{}
 
-// NewProber returns a prober that looks for the connections of this node's kubelet.
-func NewProber() sleep.Prober { return prober{kubelet: Running} }
+// NewProber returns a prober that looks for the connections of this node's kubelet, which f finds.
+func NewProber(f *Finder) sleep.Prober { return prober{kubelet: f.Running} }
 
 // IsProbe implements sleep.Prober.
 func (p prober) IsProbe(c sleep.Connection) bool {

@@ -19,8 +19,9 @@ const name = "kubelet"
 // port is where a kubelet serves its API, unless it was told otherwise.
 const port = 10250
 
-// last is the process that was found last. Running checks it first.
-var last atomic.Pointer[process]
+// Finder finds the kubelet of this node. It remembers the process, and looks at it first: a readiness probe asks every
+// few seconds. Its methods may be called concurrently. The zero value remembers none.
+type Finder struct{ last atomic.Pointer[process] }
 
 // process is one process of all times.
 type process struct{ pid, started string }
@@ -30,9 +31,9 @@ type process struct{ pid, started string }
 //
 // The kubelet is a process of the node itself, not of a pod: it is called kubelet, or listens at the kubelet's port,
 // as k3s and MicroK8s do, in which it is a part of a larger program.
-func Running() (pid int, ok bool, err error) {
+func (f *Finder) Running() (pid int, ok bool, err error) {
 	p := procfs{dir: "/proc", port: port}
-	if known := last.Load(); known != nil && p.started(known.pid) == known.started {
+	if known := f.last.Load(); known != nil && p.started(known.pid) == known.started {
 		pid, err = strconv.Atoi(known.pid)
 		return pid, err == nil, err
 	}
@@ -41,7 +42,7 @@ func Running() (pid int, ok bool, err error) {
 		return 0, false, err
 	}
 	if started := p.started(found); started != "" {
-		last.Store(&process{pid: found, started: started})
+		f.last.Store(&process{pid: found, started: started})
 	}
 	pid, err = strconv.Atoi(found)
 	return pid, err == nil, err

@@ -46,7 +46,7 @@ func agentServing(t *testing.T, a localv1.ShimServer) agent {
 // sleeping returns what wakes a pod, which asks an agent. Nil: there is none.
 func sleeping(t *testing.T, a localv1.ShimServer) *waking {
 	t.Helper()
-	c := &containers{agent: agentServing(t, a), bundle: bundle{id: "sandbox"}, pod: pod{sandbox: "sandbox"}}
+	c := testContainers(t, agentServing(t, a), pod{sandbox: "sandbox"}, nil)
 	return &waking{podSleep: newPodSleep(t.Context(), nil, c, &sandbox{containers: c})}
 }
 

@@ -57,14 +57,14 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	}
 	if !rootfs {
 		defer s.ports.hold()()
-		s.noteTerminals(path)
+		s.bundle.noteTerminals(path)
 	}
-	putBack, err := s.roomToSave(ctx)
+	putBack, err := s.headroom.ToSave(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer putBack()
-	defer s.unlimitToSave(o)()
+	defer s.headroom.LiftCPUToSave(o)()
 	if s.catch != nil {
 		defer s.catch()()
 	}
@@ -81,7 +81,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 	})
 	if err != nil {
 		log.G(ctx).WithError(err).Errorf("checkpoint sandbox %s", r.ID)
-		return nil, died.Explain(untraced(err))
+		return nil, died.Explain(trimStack(err))
 	}
 	if id := s.roster.ending(); id != "" {
 		return nil, fmt.Errorf("container %s was told to end: %w", id, errdefs.ErrFailedPrecondition)

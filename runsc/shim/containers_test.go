@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"testing/synctest"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/revive"
@@ -18,27 +19,36 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
+// testContainers returns the service of a pod's containers. The sandbox has an empty bundle.
+func testContainers(t *testing.T, a agent, p pod, next extension.TaskServiceExt) *containers {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), p.sandbox)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return newContainers(new(process), a, p, dir, next)
+}
+
 // TestTryOnce: a container cannot be started a second time before the pod is restored. In a sandbox that has loaded
 // its memory it would start anew.
 func TestTryOnce(t *testing.T) {
-	c := newContainers(agent{}, pod{sandbox: "x"}, filepath.Join(t.TempDir(), "x"), nil)
-	c.bundle.dir = t.TempDir()
+	c := testContainers(t, agent{}, pod{sandbox: "x"}, nil)
 	for id, name := range map[string]string{"3": "a", "4": "a", "5": "b", "6": "a"} {
 		c.roster.add(id, name)
 	}
-	if err := errors.Join(c.try("1"), c.try("2")); err != nil {
+	if err := errors.Join(c.starter.try("1"), c.starter.try("2")); err != nil {
 		t.Errorf("a sandbox that is not restored: %v", err)
 	}
 	if err := c.bundle.order(order{Containers: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.try("3"); err != nil {
+	if err := c.starter.try("3"); err != nil {
 		t.Error(err)
 	}
-	if err := c.try("4"); err == nil {
+	if err := c.starter.try("4"); err == nil {
 		t.Error("a container is started whose start was given up, and the pod is not restored")
 	}
-	if err := c.try("5"); err != nil {
+	if err := c.starter.try("5"); err != nil {
 		t.Error(err)
 	}
 	for _, id := range []string{"3", "5"} {
@@ -46,7 +56,7 @@ func TestTryOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.try("6"); err != nil {
+	if err := c.starter.try("6"); err != nil {
 		t.Errorf("a container of a restored pod is started again: %v", err)
 	}
 }
@@ -69,8 +79,7 @@ func (r reports) ReportRestore(_ context.Context, req *localv1.ReportRestoreRequ
 func TestFailureCountsOnce(t *testing.T) {
 	for _, how := range []string{"killed", "failed"} {
 		a := reports{all: make(chan *localv1.ReportRestoreRequest, 3)}
-		c := newContainers(agentServing(t, a), pod{sandbox: "doomed"}, filepath.Join(t.TempDir(), "x"), nil)
-		c.bundle.dir = t.TempDir()
+		c := testContainers(t, agentServing(t, a), pod{sandbox: "x-incomplete"}, nil)
 		sandbox := exec.Command("sh", "-c", "while :; do sleep 1; done", c.bundle.id)
 		if err := sandbox.Start(); err != nil {
 			t.Fatal(err)
@@ -87,14 +96,14 @@ func TestFailureCountsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if how == "failed" {
-			c.lost(t.Context(), "a", errors.New("no memory"))
+			c.progress.failRestore(t.Context(), "a", errors.New("no memory"))
 		}
 		for range 2 {
-			if doomed, err := c.doom(t.Context(), "a"); !doomed || err != nil {
-				t.Errorf("%s: doomed %v, %v", how, doomed, err)
+			if killed, err := c.progress.killIncomplete(t.Context(), "a"); !killed || err != nil {
+				t.Errorf("%s: killed %v, %v", how, killed, err)
 			}
 		}
-		c.pending.of("a").Wait()
+		c.progress.pending.of("a").Wait()
 		if len(a.all) != 1 {
 			t.Errorf("%s: %d failed restores are reported", how, len(a.all))
 		}
@@ -131,7 +140,7 @@ func TestKillResumed(t *testing.T) {
 		{99, killTries, unix.SIGKILL, false},
 	} {
 		service := &resumed{fails: x.fails}
-		c := newContainers(agent{}, pod{}, t.TempDir(), service)
+		c := testContainers(t, agent{}, pod{}, service)
 		c.roster.add("a", "")
 		_, err := c.Kill(t.Context(), &task.KillRequest{ID: "a", Signal: uint32(x.signal)})
 		if (err == nil) != x.ok || service.kills != x.kills {
@@ -143,18 +152,18 @@ func TestKillResumed(t *testing.T) {
 // TestInterruptLate interrupts a start that is failing for another reason. Either the start or Kill must report that
 // the container was not started.
 func TestInterruptLate(t *testing.T) {
-	c := newContainers(agent{}, pod{}, t.TempDir(), nil)
+	c := testContainers(t, agent{}, pod{}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	failing := errors.New("failing")
 	c.roster.add("a", "a")
 	c.roster.await("a")
-	if !c.unstartable("a") {
+	if !c.starter.unstartable("a") {
 		t.Error("a container whose sandbox is gone may be started")
 	}
-	_, err := c.start(ctx, &task.StartRequest{ID: "a"},
+	_, err := c.starter.start(ctx, &task.StartRequest{ID: "a"},
 		func(context.Context, *task.StartRequest) (*task.StartResponse, error) {
-			if !c.interrupt("a") || !c.starts.known("a") {
+			if !c.starter.interrupt("a") || !c.starter.recent.known("a") {
 				t.Error("no start is under way")
 			}
 			return nil, failing
@@ -162,10 +171,58 @@ func TestInterruptLate(t *testing.T) {
 	if !errors.Is(err, errKilled) || !errors.Is(err, failing) {
 		t.Error(err)
 	}
-	if c.interrupt("a") || c.starts.known("a") {
+	if c.starter.interrupt("a") || c.starter.recent.known("a") {
 		t.Error("a start is known that has failed")
 	}
-	if c.unstartable("a") {
+	if c.starter.unstartable("a") {
 		t.Error("a restarted containerd would not learn that the container has ended")
 	}
+}
+
+// connectable answers a containerd that has just started.
+type connectable struct{ extension.TaskServiceExt }
+
+func (connectable) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
+	return &task.ConnectResponse{}, nil
+}
+
+// TestConnectWaits: a containerd that has ended while it started a container of a pod that is restored, and has started
+// again, gets no answer before the container is removed.
+func TestConnectWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testContainers(t, agent{}, pod{sandbox: "x"}, connectable{})
+		if err := c.bundle.order(order{Containers: 2}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, die := context.WithCancel(t.Context())
+		fail, answered := make(chan struct{}), make(chan error, 1)
+		go c.starter.start(ctx, &task.StartRequest{ID: "a"},
+			func(context.Context, *task.StartRequest) (*task.StartResponse, error) {
+				<-fail
+				return nil, errors.New("canceled")
+			})
+		synctest.Wait()
+		die()
+		go func() {
+			_, err := c.Connect(t.Context(), &task.ConnectRequest{ID: "a"})
+			answered <- err
+		}()
+		for _, then := range []func(){
+			func() { close(fail) },
+			func() {
+				c.starter.remove = func(context.Context, string) error { return nil }
+				c.starter.removeAborted(t.Context(), "a")
+			},
+		} {
+			synctest.Wait()
+			if len(answered) > 0 {
+				t.Fatal("it was answered before the container was removed")
+			}
+			then()
+		}
+		synctest.Wait()
+		if len(answered) == 0 || <-answered != nil {
+			t.Error("it is not answered once the container is removed")
+		}
+	})
 }

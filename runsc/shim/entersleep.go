@@ -66,14 +66,14 @@ func (z *entering) prepare(ctx context.Context, o sleep.Order) (err error) {
 	if err := z.each(ctx, z.checkSleepable); err != nil {
 		return err
 	}
-	waker, err := sleep.NewWaker(z.network, kubelet.NewProber(), o.Ignored)
+	waker, err := sleep.NewWaker(z.network, kubelet.NewProber(&z.c.process.kubelet), o.Ignored)
 	if err != nil {
 		return err
 	}
 	w := &watch{waker, make(chan struct{})}
 	z.watch.Store(w)
 	if err = w.Quiet(ctx, quietTime); err == nil {
-		err = z.s.settled(ctx)
+		err = z.s.sentry.Settled(ctx)
 	}
 	if err == nil {
 		go z.awaitTraffic(w)
@@ -222,7 +222,7 @@ func (z *entering) enter(ctx context.Context, o sleep.Order, asleep func(*watch)
 // intercept does all that can fail before the sandbox ends: the shim answers for the pod, unless a packet comes before,
 // or the pod has begun a connection since it was watched. Without an error, the sandbox's process is stopped.
 func (z *entering) intercept(ctx context.Context, w *watch, o sleep.Order) error {
-	if err := z.s.settled(ctx); err != nil {
+	if err := z.s.sentry.Settled(ctx); err != nil {
 		return err
 	}
 	if err := z.answer(ctx, o.WakeToEnd); err != nil {
@@ -256,7 +256,7 @@ func (z *entering) answer(ctx context.Context, wakeToEnd bool) error {
 		if err := z.fit(x); err != nil { // something may have come since checkSleepable
 			return err
 		}
-		quiet.expect(x.id)
+		z.c.process.suppressed.suppress(x.id)
 		return nil
 	})
 }
@@ -296,5 +296,5 @@ func (z *entering) terminate(ctx context.Context, w *watch) {
 func (z *entering) awaitExits(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
-	return z.each(ctx, func(ctx context.Context, x *resident) error { return quiet.settled(ctx, x.id) })
+	return z.each(ctx, func(ctx context.Context, x *resident) error { return z.c.process.suppressed.await(ctx, x.id) })
 }

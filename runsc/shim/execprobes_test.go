@@ -97,7 +97,7 @@ func TestHostileKindsOf(t *testing.T) {
 // State and Delete.
 func TestAnswerProbe(t *testing.T) {
 	x := &resident{id: "container"}
-	z := newSleepService(t.Context(), nil, &containers{}, nil)
+	z := newSleepService(t.Context(), nil, testContainers(t, agent{}, pod{}, nil), nil)
 	z.all[x.id] = x
 	dir := t.TempDir()
 	r := execOf(t, func(r *task.ExecProcessRequest) {
@@ -189,7 +189,7 @@ func (e *execs) Exec(_ context.Context, r *task.ExecProcessRequest) (*types.Empt
 // probe, a startup probe and a hook.
 func orderedPod(t *testing.T, o order) (*sleepService, *execs) {
 	t.Helper()
-	c := &containers{bundle: bundle{"sandbox", t.TempDir()}}
+	c := testContainers(t, agent{}, pod{sandbox: "sandbox"}, nil)
 	if err := c.bundle.order(o); err != nil {
 		t.Fatal(err)
 	}
@@ -226,11 +226,11 @@ func (z *sleepService) run(t *testing.T, container string, commands ...string) (
 // started has a container start, as containers.Start does.
 func (z *sleepService) started(t *testing.T, id string) {
 	t.Helper()
-	z.c.starts.begin(id, z.c.incomplete())
+	z.c.starter.recent.begin(id, z.c.progress.incomplete())
 	if _, err := z.c.bundle.note(startedPrefix, id); err != nil {
 		t.Fatal(err)
 	}
-	z.c.starts.end(id)
+	z.c.starter.recent.end(id)
 }
 
 // TestAnswersWhileRestored: until the last container of a restored pod has come, probes and hooks are answered and
@@ -250,7 +250,7 @@ func TestAnswersWhileRestored(t *testing.T) {
 	want("b", "hook")
 	want("b")
 	want("a") // its hook was answered before
-	z.c.starts.forget("b")
+	z.c.starter.recent.forget("b")
 	z.started(t, "b")
 	want("b") // it starts anew
 	if !slices.Contains(ran.ran, "a other") || slices.Contains(ran.ran[:2], "a hook") {
@@ -313,7 +313,7 @@ func TestHooksOfFiles(t *testing.T) {
 // answered and never deleted is bounded.
 func TestHostileHookLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s starts
+		var s recentStarts
 		if s.takeHook("a") {
 			t.Error("a hook of a container that was not started")
 		}

@@ -134,7 +134,7 @@ func (z *sleepService) stateUnanswered(id, exec string) (*task.StateResponse, er
 		return x.execState(exec)
 	}
 	status := tasktypes.Status_CREATED
-	if z.c.starts.over(id) || z.s != nil && id == z.s.pod.sandbox && z.s.runs.Load() {
+	if z.c.starter.recent.over(id) || z.s != nil && id == z.s.pod.sandbox && z.s.runs.Load() {
 		status = tasktypes.Status_RUNNING
 	}
 	if z.suspended.Load() {
@@ -186,7 +186,7 @@ func (r *residents) remembered(id string) (*resident, int, error) {
 // signal has gVisor's shim send a signal to a container. A signal that tells the container to end and leaves it time
 // for that counts as sent if the sandbox hangs: it arrives once the sandbox answers again, and SIGKILL comes in time.
 func (c *containers) signal(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
-	c.letGoUnstartable(r.ID)
+	c.starter.releaseUnstartable(r.ID)
 	q := forSignal
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		q = forKill

@@ -37,7 +37,7 @@ func (l *locked) Kill(context.Context, *task.KillRequest) (*types.Empty, error) 
 func TestHungState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &locked{unlocked: make(chan struct{})}
-		c := newContainers(agent{}, pod{}, t.TempDir(), l)
+		c := testContainers(t, agent{}, pod{}, l)
 		ask := func() (*task.StateResponse, error) { return c.State(t.Context(), &task.StateRequest{ID: "a"}) }
 		for range 3 {
 			if _, err := ask(); !errors.Is(err, errHung) {
@@ -72,10 +72,10 @@ func TestHungSignal(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &locked{unlocked: make(chan struct{})}
-			c := newContainers(agent{}, pod{}, t.TempDir(), l)
+			c := testContainers(t, agent{}, pod{}, l)
 			c.roster.add("a", "")
-			c.starts.begin("a", false)
-			c.starts.end("a")
+			c.starter.recent.begin("a", false)
+			c.starter.recent.end("a")
 			begun := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), tt.limit)
 			defer cancel()
@@ -93,7 +93,7 @@ func TestHungSignal(t *testing.T) {
 
 // TestHungStateKnown: of a container that cannot be asked about, the shim says what it knows.
 func TestHungStateKnown(t *testing.T) {
-	c := newContainers(agent{}, pod{}, t.TempDir(), nil)
+	c := testContainers(t, agent{}, pod{}, nil)
 	z := newSleepService(t.Context(), nil, c, nil)
 	z.created(&resident{id: "a", io: &task.CreateTaskRequest{Stdout: "out"}}, 7, true)
 	for _, step := range []struct {
@@ -101,8 +101,8 @@ func TestHungStateKnown(t *testing.T) {
 		want tasktypes.Status
 	}{
 		{func() {}, tasktypes.Status_CREATED},
-		{func() { c.starts.begin("a", false) }, tasktypes.Status_CREATED},
-		{func() { c.starts.end("a") }, tasktypes.Status_RUNNING},
+		{func() { c.starter.recent.begin("a", false) }, tasktypes.Status_CREATED},
+		{func() { c.starter.recent.end("a") }, tasktypes.Status_RUNNING},
 		{func() { z.suspended.Store(true) }, tasktypes.Status_PAUSED},
 		{func() { z.suspended.Store(false) }, tasktypes.Status_RUNNING},
 	} {

@@ -62,7 +62,7 @@ type leased struct{ *sandbox }
 
 // Pause refuses if there is not enough memory to save the sandbox: then there is no reason to pause it.
 func (s leased) Pause(ctx context.Context) error {
-	if err := s.roomy(ctx); err != nil {
+	if err := s.headroom.CheckMemory(ctx); err != nil {
 		return err
 	}
 	paused := s.pausing()

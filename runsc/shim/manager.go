@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"diapause.dev/runsc/shim/limits"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/sys"
@@ -74,24 +75,14 @@ const stopLimit = 4 * time.Second
 // clean up. Stop also puts back the limits that the shim had raised: at once, because the rest may take longer than
 // containerd waits, and again once the sandbox has ended, because until then it may use more than it may have.
 func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
-	_ = putBack() // what cannot be put back yet is tried again below
+	_ = limits.PutBack(".") // what cannot be put back yet is tried again below
 	limited, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
 	status, err := m.Manager.Stop(limited, id)
-	if undone := putBack(); undone != nil {
+	if undone := limits.PutBack("."); undone != nil {
 		note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
 	}
 	return status, err
-}
-
-// putBack puts back the limits that the shim of the bundle in the working directory had raised.
-func putBack() error {
-	var errs []error
-	for _, record := range []string{raisedMemory, raisedCPU} {
-		_, err := undoRaised(record)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // socketName returns what the name of the socket is made from by which container id is served: the pod, or the

@@ -43,7 +43,8 @@ func TestOneWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &routerTest{T: t, dir: t.TempDir(), router: newRouter(newAgent(filepath.Join(t.TempDir(), "none")), gvisor)}
+	none := newAgent(filepath.Join(t.TempDir(), "none"))
+	x := &routerTest{T: t, dir: t.TempDir(), router: newRouter(new(process), none, gvisor)}
 	monitor := runsccmd.Monitor
 	runsccmd.Monitor = unwatched{running{}, x.router}
 	defer func() { runsccmd.Monitor = monitor }()

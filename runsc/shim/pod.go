@@ -3,8 +3,11 @@ package shim
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/past"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/log"
@@ -148,4 +151,30 @@ func (p pod) note(f func(*past.Note) bool) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.L.WithError(err).Warnf("not noted whether the pod of sandbox %s has run", p.sandbox)
 	}
+}
+
+// memoryLimit returns the pod's memory limit in bytes, or 0 if there is none. A limit that cannot be read counts as
+// none: the kernel kills a pod that exceeds it all the same.
+func (p pod) memoryLimit() int64 {
+	limit, err := cgroup.LimitAbove(p.cgroup)
+	if err != nil {
+		log.L.WithError(err).Warnf("memory limit of sandbox %s", p.sandbox)
+	}
+	if err != nil || limit == cgroup.Unlimited {
+		return 0
+	}
+	return limit
+}
+
+// owns reports whether a cgroup is the pod's own. Its name then contains the sandbox's id or the pod's UID, with
+// dashes or, under systemd, with underscores. A sandbox may also be in somebody else's cgroup: if runsc ignores
+// cgroups, it is in containerd's.
+func (p pod) owns(dir string) bool {
+	name := filepath.Base(dir)
+	for _, id := range []string{p.sandbox, p.uid, strings.ReplaceAll(p.uid, "-", "_")} {
+		if id != "" && strings.Contains(name, id) {
+			return true
+		}
+	}
+	return false
 }

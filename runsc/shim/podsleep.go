@@ -47,7 +47,7 @@ func newPodSleep(ctx context.Context, next extension.TaskServiceExt, c *containe
 	p.lowPower = lowpower.New(func() bool {
 		now := p.state.Now()
 		return now == sleepstate.Asleep || now == sleepstate.WakePending
-	}, &connected)
+	}, &c.process.connected)
 	return p
 }
 
@@ -95,7 +95,7 @@ func (p *podSleep) release(ctx context.Context, e sleepstate.Event) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietLimit)
 	defer cancel()
 	for _, x := range p.running {
-		quiet.forget(x.id)
+		p.c.process.suppressed.forget(x.id)
 	}
 	p.move(ctx, e)
 	p.warn(p.each(ctx, p.resize), "change the resources of its containers")

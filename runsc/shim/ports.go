@@ -7,14 +7,18 @@ import (
 	"sync/atomic"
 
 	"diapause.dev/runsc/forward"
-	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"diapause.dev/runsc/shim/sentry"
 	"github.com/containerd/log"
 )
 
 // ports forwards connections from the loopback of the sandbox's network namespace to the sandbox. If that is not
 // possible, the sandbox goes without.
 type ports struct {
+	pod    pod
+	sentry sentry.Sentry
+	ready  func(context.Context) error // returns an error while nothing may connect to the sandbox
+	use    func() (end func())         // notes that a connection uses the pod
+
 	opening sync.WaitGroup
 	dials   atomic.Int64 // how many connections runsc was asked to make
 
@@ -25,46 +29,38 @@ type ports struct {
 }
 
 // addresses returns the addresses of a sandbox that is about to start.
-func (s *sandbox) addresses() []netip.Addr {
-	if s.pod.network == "" {
+func (p *ports) addresses() []netip.Addr {
+	if p.pod.network == "" {
 		return nil
 	}
-	addresses, err := forward.Addresses(s.pod.network)
+	addresses, err := forward.Addresses(p.pod.network)
 	if err != nil {
-		log.L.WithError(err).Warnf("addresses of sandbox %s", s.pod.sandbox)
+		log.L.WithError(err).Warnf("addresses of sandbox %s", p.pod.sandbox)
 	}
 	return addresses
 }
 
-// openPorts begins to forward to the started sandbox, in the background.
-func (s *sandbox) openPorts(ctx context.Context, addresses []netip.Addr) {
-	if s.pod.network == "" {
+// open begins to forward to the started sandbox, in the background.
+func (p *ports) open(ctx context.Context, addresses []netip.Addr) {
+	if p.pod.network == "" {
 		return
 	}
-	id, ctx := s.pod.sandbox, context.WithoutCancel(ctx)
-	s.ports.opening.Go(func() {
+	id, ctx := p.pod.sandbox, context.WithoutCancel(ctx)
+	p.opening.Go(func() {
 		f, err := forward.Open(ctx, forward.Options{
 			Sandbox:   id,
-			Namespace: s.pod.network,
+			Namespace: p.pod.network,
 			Addresses: addresses,
-			Ready:     s.ready,
-			Dial:      s.dial,
-			Use:       s.sessions.Begin,
+			Ready:     p.ready,
+			Dial:      p.dial,
+			Use:       p.use,
 		})
 		if err != nil {
 			log.L.WithError(err).Warnf("ports of sandbox %s cannot be forwarded", id)
 			return
 		}
-		s.ports.opened(f)
+		p.opened(f)
 	})
-}
-
-// ready returns an error while nothing may connect to the sandbox. It wakes a pod that sleeps.
-func (s *sandbox) ready(ctx context.Context) error {
-	if err := s.wake(ctx, "port-forward"); err != nil {
-		return err
-	}
-	return s.askable(ctx, s.pod.sandbox)
 }
 
 func (p *ports) opened(f *forward.Forwarder) {
@@ -119,29 +115,4 @@ func (p *ports) close() error {
 		return nil
 	}
 	return f.Close()
-}
-
-// Pause stops all processes of the sandbox. It first ends connections through gVisor, so that only the caller, and
-// not the sandbox, waits for that. No such connection is made until Resume.
-func (s *sandbox) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
-	if r.ID != s.pod.sandbox {
-		return s.containers.Pause(ctx, r)
-	}
-	release := s.ports.hold()
-	resp, err := s.containers.Pause(ctx, r)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	s.ports.holdPaused(release)
-	return resp, nil
-}
-
-// resume resumes a paused container. For the sandbox container, it also allows connections through gVisor again.
-func (s *sandbox) resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
-	resp, err := s.containers.Resume(ctx, r)
-	if err == nil && r.ID == s.pod.sandbox {
-		s.ports.holdPaused(nil)
-	}
-	return resp, err
 }

@@ -8,15 +8,17 @@ import (
 	"github.com/containerd/log"
 )
 
-// patient publishes events even while containerd is away. GVisor's shim panics if it cannot publish an event, and
-// once containerd is back the container ends with the shim. Containerd's publisher returns the failure and still
+// retryingPublisher publishes events even while containerd is away. GVisor's shim panics if it cannot publish an event,
+// and once containerd is back the container ends with the shim. Containerd's publisher returns the failure and still
 // delivers the event later: it tries five more times, within 15 seconds.
-type patient struct{ shim.Publisher }
+type retryingPublisher struct {
+	shim.Publisher
+	process *process
+}
 
-// Publish implements events.Publisher. It always succeeds. The exit of a container that never started in a sandbox that
-// is not restored is not published, see interrupted.go.
-func (p patient) Publish(ctx context.Context, topic string, event events.Event) error {
-	if isExitOfUnstarted(event) {
+// Publish implements events.Publisher. It always succeeds.
+func (p retryingPublisher) Publish(ctx context.Context, topic string, event events.Event) error {
+	if !p.process.publishes(event) {
 		return nil
 	}
 	if err := p.Publisher.Publish(ctx, topic, event); err != nil {

@@ -51,7 +51,7 @@ func (s *resizes) again(id string) bool {
 func (c *containers) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*types.Empty, error) {
 	resp, err := c.TaskServiceExt.ResizePty(ctx, r)
 	if err == nil && r.ExecID == "" && c.resizes.begin(r.ID) {
-		c.pending.of(r.ID).Go(func() { c.tellResized(context.WithoutCancel(ctx), r.ID) })
+		c.progress.pending.of(r.ID).Go(func() { c.tellResized(context.WithoutCancel(ctx), r.ID) })
 	}
 	return resp, err
 }
@@ -70,7 +70,7 @@ func (c *containers) tellResized(ctx context.Context, id string) {
 func (c *containers) signalAll(ctx context.Context, id string, s unix.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, resizeLimit)
 	defer cancel()
-	if err := c.askable(ctx, id); err != nil {
+	if err := c.progress.askable(ctx, id); err != nil {
 		return err
 	}
 	runtime, err := c.runtime(ctx)

@@ -18,7 +18,7 @@ type responder struct {
 
 // begin begins to answer at the interfaces of a network. If that is not possible, the pod goes without: the kubelet
 // gives up a container whose startup probe or hook fails, and the restore has failed then.
-func (r *responder) begin(n *sleep.Network, b bundle) {
+func (r *responder) begin(n *sleep.Network, b bundle, f *kubelet.Finder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n == nil || r.ended || r.network != nil {
@@ -26,7 +26,7 @@ func (r *responder) begin(n *sleep.Network, b bundle) {
 	}
 	pid, err := b.process()
 	if err == nil {
-		r.network, err = sleep.NewResponder(n, kubelet.NewProber(), pid)
+		r.network, err = sleep.NewResponder(n, kubelet.NewProber(f), pid)
 	}
 	if err != nil {
 		log.L.WithError(err).Warn("probes fail until the sandbox has all its containers")

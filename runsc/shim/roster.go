@@ -17,7 +17,7 @@ type roster struct {
 type member struct {
 	name    string // in the pod
 	waiting bool   // nothing has asked to start it
-	leaving bool   // its end is watched, see seeOut
+	leaving bool   // its end is watched, see watchKilled
 	told    bool   // it was told to end
 }
 

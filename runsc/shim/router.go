@@ -15,14 +15,15 @@ import (
 // of a pod share one, except for those that had ended in the pod's snapshot.
 type router struct {
 	extension.TaskServiceExt // gVisor's. It answers for containers that the process does not serve
+	process                  *process
 	agent                    agent
 
 	registry
 	kills oomKills
 }
 
-func newRouter(a agent, next extension.TaskServiceExt) *router {
-	return &router{TaskServiceExt: next, agent: a, registry: registry{all: make(map[string]served)}}
+func newRouter(p *process, a agent, next extension.TaskServiceExt) *router {
+	return &router{TaskServiceExt: next, process: p, agent: a, registry: registry{all: make(map[string]served)}}
 }
 
 // of returns the service of a container.
@@ -58,11 +59,11 @@ func (t *router) open(ctx context.Context, r *task.CreateTaskRequest) (extension
 func (t *router) serviceFor(ctx context.Context, r *task.CreateTaskRequest, p pod) (extension.TaskServiceExt, error) {
 	switch {
 	case p.sandbox == "":
-		base := newContainers(t.agent, p, r.Bundle, t.TaskServiceExt)
+		base := newContainers(t.process, t.agent, p, r.Bundle, t.TaskServiceExt)
 		return newSleepService(ctx, base, base, nil), nil
 	case p.isSandbox:
-		exits.translate(t.agent.stoppedMarker(p.sandbox))
-		base := newContainers(t.agent, p, r.Bundle, t.TaskServiceExt)
+		t.process.translateExits(t.agent.stoppedMarker(p.sandbox))
+		base := newContainers(t.process, t.agent, p, r.Bundle, t.TaskServiceExt)
 		s := newSandbox(ctx, base)
 		t.pod = newSleepService(ctx, s, base, s)
 		return t.pod, nil

@@ -133,7 +133,8 @@ type routerTest struct {
 
 func newRouterTest(t *testing.T) *routerTest {
 	gvisor := several{all: make(map[string]bool)}
-	return &routerTest{t, t.TempDir(), gvisor, newRouter(newAgent(filepath.Join(t.TempDir(), "none")), gvisor)}
+	none := newAgent(filepath.Join(t.TempDir(), "none"))
+	return &routerTest{t, t.TempDir(), gvisor, newRouter(new(process), none, gvisor)}
 }
 
 // write writes the bundle of a container, and returns it.

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
-	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/shim/limits"
+	"diapause.dev/runsc/shim/sentry"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
@@ -36,16 +36,15 @@ const discardLimit = 10 * time.Second
 // sandbox is the service of a pod's sandbox container. It also serves the pod's other containers.
 type sandbox struct {
 	*containers
-	path   atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
-	begun  atomic.Bool            // a start of the sandbox container was tried
-	runs   atomic.Bool            // that start succeeded
-	saving chan struct{}          // holds one token while a checkpoint is made
-	ports  ports
-	limits limits       // of memory
-	cpu    limits       // of processor time
-	saved  atomic.Int64 // anonymous memory of the sentry before the last save, in bytes; 0: there was none
-	grants grants       // of memory that saves may take
-	lease  *lease.Lease // of the sandbox's pause
+	path     atomic.Pointer[string] // image path of the restore that the agent ordered; nil: none
+	begun    atomic.Bool            // a start of the sandbox container was tried
+	runs     atomic.Bool            // that start succeeded
+	saving   chan struct{}          // holds one token while a checkpoint is made
+	ports    ports
+	sentry   sentry.Sentry
+	headroom *limits.Headroom
+	volumes  volumes
+	lease    *lease.Lease // of the sandbox's pause
 
 	namespace string // of containerd
 
@@ -56,16 +55,19 @@ type sandbox struct {
 }
 
 func newSandbox(ctx context.Context, base *containers) *sandbox {
-	s := &sandbox{containers: base, saving: make(chan struct{}, 1), grants: grants{grantsDir}}
+	s := &sandbox{
+		containers: base, saving: make(chan struct{}, 1),
+		volumes: volumes{base.agent, base.pod, base.progress},
+	}
 	s.namespace, _ = namespaces.Namespace(ctx)
-	s.limits = limits{
-		record: filepath.Join(base.bundle.dir, raisedMemory), reduce: s.reduce, kill: base.bundle.kill,
-		runs: func() bool { return !s.incomplete() }, grown: s.grownByRestore, most: raisedLimit,
-	}
-	s.cpu = limits{
-		record: filepath.Join(base.bundle.dir, raisedCPU), reduce: func(context.Context) error { return nil },
-		runs: func() bool { return true }, grown: func() int64 { return 0 }, most: raisedLimit,
-	}
+	s.sentry = sentry.Sentry{Bundle: base.bundle.dir, ID: base.bundle.id, Namespace: s.namespace}
+	s.headroom = limits.New(limits.Config{
+		Sandbox: base.pod.sandbox, Cgroup: base.pod.cgroup, Bundle: base.bundle.dir, Owns: base.pod.owns,
+		Process: base.bundle.process, Kill: base.bundle.kill, Reduce: s.sentry.Reduce,
+		Incomplete: base.progress.incomplete,
+		Loading:    func() bool { return base.progress.stillLoading(base.pod.sandbox) },
+	})
+	s.ports = ports{pod: base.pod, sentry: s.sentry, ready: s.connectable, use: base.sessions.Begin}
 	s.lease = lease.New(leased{s}, leased{s}.log)
 	return s
 }
@@ -84,14 +86,14 @@ func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	}
 	ctx, cancel := toTheEnd(ctx)
 	defer cancel()
-	if err := s.clean(); err != nil {
+	if err := s.volumes.clean(); err != nil {
 		return nil, err
 	}
 	s.roster.add(r.ID, "")
 	created, err := s.createAsking(ctx, r)
 	if err != nil {
 		s.roster.forget(r.ID)
-		s.agent.giveUp(ctx, r.ID, fmt.Sprintf("the sandbox was not created: %v", untraced(err)))
+		s.agent.giveUp(ctx, r.ID, fmt.Sprintf("the sandbox was not created: %v", trimStack(err)))
 	}
 	return created, err
 }
@@ -105,13 +107,13 @@ func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (
 	go func() {
 		resp, err := s.ask(asking, r)
 		if err == nil && restores(resp) {
-			s.unlimitToRestore(resp.GetImagePath())
+			s.liftCPULimit(resp.GetImagePath())
 		}
 		answers <- answer{resp: resp, err: err}
 	}()
 	select {
 	case a := <-answers:
-		return s.createDecided(ctx, r, s.fill(ctx, a))
+		return s.createDecided(ctx, r, s.volumes.fill(ctx, a))
 	case <-time.After(headStart):
 	}
 	spec, err := os.ReadFile(specPath(r.Bundle))
@@ -124,8 +126,8 @@ func (s *sandbox) createAsking(ctx context.Context, r *task.CreateTaskRequest) (
 		<-answers
 		return nil, err
 	}
-	a := s.fill(ctx, <-answers)
-	if a.rootfs() || s.hinted(a) {
+	a := s.volumes.fill(ctx, <-answers)
+	if a.rootfs() || s.volumes.hinted(a) {
 		return s.createAgain(ctx, r, spec, a)
 	}
 	if err := s.settle(a); err != nil {
@@ -181,7 +183,7 @@ func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest,
 	if err != nil {
 		log.L.WithError(err).Warnf("the processes of sandbox %s cannot have it saved", r.ID)
 	}
-	if err := s.annotate(r.Bundle, annotations); err != nil {
+	if err := annotateFor(s.pod, r.Bundle, annotations); err != nil {
 		return nil, err
 	}
 	return f(ctx, r)
@@ -208,25 +210,12 @@ func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.
 		ContainerdNamespace: namespace,
 		Annotations:         s.pod.annotations,
 		Bundle:              r.Bundle,
-		MemoryLimit:         s.memoryLimit(),
+		MemoryLimit:         s.pod.memoryLimit(),
 	})
 	if err := s.bundle.noteProbes(resp.GetExecProbes()); err != nil {
 		log.L.WithError(err).Warn("probes by exec wake the pod")
 	}
 	return resp, err
-}
-
-// memoryLimit returns the pod's memory limit in bytes, or 0 if there is none. A limit that cannot be read counts as
-// none: the kernel kills a pod that exceeds it all the same.
-func (s *sandbox) memoryLimit() int64 {
-	limit, err := cgroup.LimitAbove(s.pod.cgroup)
-	if err != nil {
-		log.L.WithError(err).Warnf("memory limit of sandbox %s", s.pod.sandbox)
-	}
-	if err != nil || limit == cgroup.Unlimited {
-		return 0
-	}
-	return limit
 }
 
 // settle acts on the agent's answer. It returns an error if the sandbox must not start.
@@ -264,12 +253,11 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	if err := s.ports.close(); err != nil {
 		log.L.WithError(err).Warnf("end what is forwarded to sandbox %s", r.ID)
 	}
-	s.responds.end()
+	s.progress.responds.end()
 	resp, err := s.containers.Delete(ctx, r)
 	if err == nil {
 		s.lease.Close()
-		s.limits.close()
-		s.cpu.close()
+		s.headroom.Close()
 	}
 	if err == nil && s.path.Load() != nil && !s.begun.Load() {
 		s.agent.giveUp(ctx, r.ID, "the sandbox was removed before it was started")
@@ -287,16 +275,65 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if s.path.Load() != nil {
 		begin = s.restore
 	}
-	addresses := s.addresses()
-	resp, err := s.start(ctx, r, begin)
+	addresses := s.ports.addresses()
+	resp, err := s.starter.start(ctx, r, begin)
 	if err != nil {
-		s.failed(ctx, r.ID, err)
+		s.progress.startFailed(ctx, r.ID, err)
 		s.end(r.ID)
 		return nil, err
 	}
 	s.runs.Store(true)
-	s.openPorts(ctx, addresses)
+	s.ports.open(ctx, addresses)
 	return resp, nil
+}
+
+// liftCPULimit takes the limit of processor time from the sandbox until the request at the image path is done.
+func (s *sandbox) liftCPULimit(path string) {
+	o, err := optionsIn(path)
+	if err != nil {
+		log.L.WithError(err).Warnf("sandbox %s keeps its CPU limit", s.pod.sandbox)
+		return
+	}
+	s.headroom.LiftCPUToRestore(o, func() bool { return isDone(path) })
+}
+
+// isDone reports whether the agent has removed a request: then the sandbox has everything.
+func isDone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// connectable returns an error while nothing may connect to the sandbox. It wakes a pod that sleeps.
+func (s *sandbox) connectable(ctx context.Context) error {
+	if err := s.wake(ctx, "port-forward"); err != nil {
+		return err
+	}
+	return s.progress.askable(ctx, s.pod.sandbox)
+}
+
+// Pause stops all processes of the sandbox. It first ends connections through gVisor, so that only the caller, and
+// not the sandbox, waits for that. No such connection is made until Resume.
+func (s *sandbox) Pause(ctx context.Context, r *task.PauseRequest) (*types.Empty, error) {
+	if r.ID != s.pod.sandbox {
+		return s.containers.Pause(ctx, r)
+	}
+	release := s.ports.hold()
+	resp, err := s.containers.Pause(ctx, r)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	s.ports.holdPaused(release)
+	return resp, nil
+}
+
+// resume resumes a paused container. For the sandbox container, it also allows connections through gVisor again.
+func (s *sandbox) resume(ctx context.Context, r *task.ResumeRequest) (*types.Empty, error) {
+	resp, err := s.containers.Resume(ctx, r)
+	if err == nil && r.ID == s.pod.sandbox {
+		s.ports.holdPaused(nil)
+	}
+	return resp, err
 }
 
 // goneLimit bounds the wait for the process of a sandbox that never started to exit, after it was killed.
@@ -323,7 +360,7 @@ func (s *sandbox) awaitGone(id string) {
 }
 
 func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	giveUp := s.roomToRestore()
+	giveUp := s.headroom.ToRestore()
 	limited, cancel := context.WithTimeoutCause(ctx, restoreLimit, fmt.Errorf("not done within %v", restoreLimit))
 	defer cancel()
 	resp, err := s.TaskServiceExt.Restore(limited, &extension.RestoreRequest{
@@ -331,14 +368,14 @@ func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.Star
 		Conf:  extension.RestoreConfig{ImagePath: *s.path.Load(), Background: true},
 	})
 	if err == nil {
-		s.limits.putBackWhen(s.complete)
+		s.headroom.PutBackRestored()
 		return resp, nil
 	}
 	giveUp()
 	if cause := context.Cause(limited); cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return nil, s.lost(ctx, r.ID, err)
+	return nil, s.progress.failRestore(ctx, r.ID, err)
 }
 
 // discard removes a created sandbox before anything else learns of it.

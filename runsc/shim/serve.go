@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"diapause.dev/runsc/shim/connections"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/shutdown"
@@ -39,9 +38,6 @@ const (
 	// signalRoom is how many signals may wait; one that does not fit stands for those that do.
 	signalRoom = 32
 )
-
-// connected are the connections of containerd to this process.
-var connected connections.Set
 
 // Serve serves containerd's task service for one container, or for a pod, until that is over. It runs in the
 // bundle's directory, with the arguments that command makes.
@@ -75,7 +71,7 @@ func Serve(args []string) error {
 	if err := serveTasks(ctx, end); err != nil {
 		return err
 	}
-	heed(ctx, signals, end)
+	handleSignals(ctx, signals, end)
 	removeSocket()
 	select {
 	case <-end.Done():
@@ -107,17 +103,18 @@ func openLog(ctx context.Context, debugging bool) (context.Context, error) {
 
 // serveTasks starts to serve gVisor's task service, with our extension, on the inherited socket.
 func serveTasks(ctx context.Context, end shutdown.Service) error {
-	setExtension()
+	p := new(process)
+	p.setExtension()
 	publisher, err := shim.NewPublisher(os.Getenv(ttrpcAddress))
 	if err != nil {
 		return fmt.Errorf("connect to containerd for events: %w", err)
 	}
-	go endForgotten(".", end.Shutdown)
-	service, err := gvisor.NewShimRedirector(ctx, podEvents{patient{publisher}, serving.Load}, end)
+	go p.exitWithoutBundle(".", end.Shutdown)
+	service, err := gvisor.NewShimRedirector(ctx, podEvents{retryingPublisher{publisher, p}, p.serving.Load}, end)
 	if err != nil {
 		return fmt.Errorf("task service: %w", err)
 	}
-	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(connected.Handshaker(ttrpc.UnixSocketRequireSameUser())))
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(p.connected.Handshaker(ttrpc.UnixSocketRequireSameUser())))
 	if err != nil {
 		return err
 	}
@@ -137,8 +134,8 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 	return nil
 }
 
-// heed reaps children, and does what other signals ask for, until the process is to end.
-func heed(ctx context.Context, signals <-chan os.Signal, end shutdown.Service) {
+// handleSignals reaps children, and does what other signals ask for, until the process is to end.
+func handleSignals(ctx context.Context, signals <-chan os.Signal, end shutdown.Service) {
 	for {
 		select {
 		case <-end.Done():

@@ -64,7 +64,7 @@ func TestPodOf(t *testing.T) {
 // the error says which values there are.
 func TestUnansweredStrict(t *testing.T) {
 	for value, starts := range map[string]bool{"ColdStart": true, "Fail": false, "coldstart": false} {
-		s := &sandbox{containers: &containers{pod: podOf(map[string]string{annotationOnFailure: value})}}
+		s := &sandbox{containers: testContainers(t, agent{}, podOf(map[string]string{annotationOnFailure: value}), nil)}
 		err := s.settle(answer{err: errors.New("no agent")})
 		if starts != (err == nil) || err != nil && !strings.Contains(err.Error(),
 			fmt.Sprintf("diapause.dev/on-restore-failure is %q (values: Fail and ColdStart; another counts as Fail)", value)) {
@@ -104,19 +104,6 @@ func TestReadPodNetwork(t *testing.T) {
 	}
 }
 
-// TestExcerpt: an excerpt keeps the beginning of runsc's output, and accepts all of it.
-func TestExcerpt(t *testing.T) {
-	e := new(excerpt)
-	for range 3 {
-		if n, err := e.Write(make([]byte, outputLimit-1)); n != outputLimit-1 || err != nil {
-			t.Errorf("%d, %v", n, err)
-		}
-	}
-	if len(e.kept) != outputLimit {
-		t.Errorf("%d bytes are kept", len(e.kept))
-	}
-}
-
 func TestTranslated(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "sandbox")
 	if got := translated(internalError, marker); got != internalError {
@@ -125,7 +112,7 @@ func TestTranslated(t *testing.T) {
 	if err := os.WriteFile(marker, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for status, want := range map[int]int{0: 0, 1: 1, internalError: killed, killed: killed} {
+	for status, want := range map[int]int{0: 0, 1: 1, internalError: statusKilled, statusKilled: statusKilled} {
 		if got := translated(status, marker); got != want {
 			t.Errorf("status %d: %d, want %d", status, got, want)
 		}
@@ -147,12 +134,12 @@ func TestUntraced(t *testing.T) {
 			`checkpoint.ResourceID{ContainerName:"app", Path:"/"}:12}`: `load: no host FD available for "app:host:0"`,
 		strings.Repeat("a", 400) + strings.Repeat("b", 400): strings.Repeat("a", 300) + " [...] " + strings.Repeat("b", 300),
 	} {
-		if got := untraced(errors.New(in)).Error(); got != want {
+		if got := trimStack(errors.New(in)).Error(); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 	long := fmt.Errorf("%s: %w", strings.Repeat("a", 700), errdefs.ErrNotFound)
-	if err := untraced(long); !errdefs.IsNotFound(err) {
+	if err := trimStack(long); !errdefs.IsNotFound(err) {
 		t.Errorf("its kind is lost: %v", err)
 	}
 }

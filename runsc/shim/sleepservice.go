@@ -116,7 +116,7 @@ func (z *sleepService) Start(ctx context.Context, r *task.StartRequest) (*task.S
 	default:
 		resp.Pid = z.pidOf(r.ID, resp.Pid)
 		if sandbox && z.c.bundle.missing() > 1 {
-			z.c.responds.begin(z.network, z.c.bundle)
+			z.c.progress.responds.begin(z.network, z.c.bundle, &z.c.process.kubelet)
 		}
 	}
 	return resp, err
@@ -155,7 +155,7 @@ func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*t
 		}
 	}
 	defer release()
-	if hook := is.postStart && z.c.starts.takeHook(r.ID); hook || is != (kinds{}) && z.c.incomplete() {
+	if hook := is.postStart && z.c.starter.recent.takeHook(r.ID); hook || is != (kinds{}) && z.c.progress.incomplete() {
 		return z.probes.answer(r)
 	}
 	resp, err := z.TaskServiceExt.Exec(ctx, r)
@@ -185,7 +185,7 @@ func (z *sleepService) Delete(ctx context.Context, r *task.DeleteRequest) (*task
 		return z.probes.forget(r.ID, r.ExecID), nil
 	}
 	if r.ExecID == "" && z.state.Answered() {
-		if _, err := z.exits.exitAsleep(ctx, r.ID, killed); err != nil {
+		if _, err := z.exits.exitAsleep(ctx, r.ID, statusKilled); err != nil {
 			return nil, err
 		}
 	}
@@ -286,7 +286,8 @@ func (z *sleepService) Resume(ctx context.Context, r *task.ResumeRequest) (*type
 	return resp, err
 }
 
-// Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see termination.go.
+// Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see
+// deferredsignals.go.
 func (z *sleepService) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
 	if z.probes.of(r.ID, r.ExecID) != nil {
 		return nil, errgrpc.ToGRPC(errProbeOver)
@@ -298,7 +299,7 @@ func (z *sleepService) Kill(ctx context.Context, r *task.KillRequest) (*types.Em
 	switch asleep := z.state.Answered(); {
 	case asleep && asksToEnd(r):
 		return &types.Empty{}, z.killAsleep(ctx, r, send)
-	case !asleep && z.c.held(ctx, r, send, nil):
+	case !asleep && z.c.deferred.deferSignal(ctx, r, send, nil):
 		return &types.Empty{}, nil
 	}
 	return z.kill(ctx, r)
@@ -316,7 +317,7 @@ func (z *sleepService) killAsleep(ctx context.Context, r *task.KillRequest,
 			return nil
 		}
 	}
-	if z.c.held(ctx, r, unsaved, end) {
+	if z.c.deferred.deferSignal(ctx, r, unsaved, end) {
 		return nil
 	}
 	return unsaved(ctx, r)

@@ -39,13 +39,13 @@ func specPath(bundle string) string { return filepath.Join(bundle, "config.json"
 // saves reports whether the pod's processes may save its sandbox, according to the annotations with that prefix.
 func (p pod) saves(prefix string) bool { return p.annotations[prefix+saveEnable] == "true" }
 
-// annotate prepares the annotations of a container's bundle for runsc: it drops those of gVisor that the pod's author
-// may not set, and adds others.
-func (c *containers) annotate(bundle string, others map[string]string) error {
-	dropped, err := annotate(bundle, others, func(name string) bool { return kubelet.HasVolume(c.pod.uid, name) })
+// annotateFor prepares the annotations of the bundle of a pod's container for runsc: it drops those of gVisor that the
+// pod's author may not set, and adds others.
+func annotateFor(p pod, bundle string, others map[string]string) error {
+	dropped, err := annotate(bundle, others, func(name string) bool { return kubelet.HasVolume(p.uid, name) })
 	if n := len(dropped); n > 0 {
 		log.L.Warnf("%d annotations of sandbox %s are kept from runsc, because a pod may not set them: %.200q", n,
-			c.pod.sandbox, dropped[:min(n, maxDropped)])
+			p.sandbox, dropped[:min(n, maxDropped)])
 	}
 	return err
 }

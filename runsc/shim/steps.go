@@ -94,7 +94,7 @@ func (p *steps) checkSleepable(ctx context.Context, x *resident) error {
 	if x.streams, err = openStreams(x.io.Stdout, x.io.Stderr); err != nil {
 		return fmt.Errorf("%w: container %s: %w", sleep.ErrUnfit, x.id, err)
 	}
-	quiet.keep(x.id, x.streams)
+	p.c.process.suppressed.keep(x.id, x.streams)
 	return nil
 }
 
@@ -135,7 +135,7 @@ func (p *steps) reportExit(ctx context.Context, x *resident, status int) error {
 	if r := x.revival.Load(); r != nil { // it keeps runsc's lock of the container
 		r.Cancel()
 	}
-	quiet.forget(x.id)
+	p.c.process.suppressed.forget(x.id)
 	proc.ExitCh <- proc.Exit{Timestamp: time.Now(), ID: x.id, Status: status}
 	known := make(chan error, 1)
 	go func() {
@@ -172,7 +172,7 @@ func (p *steps) recreate(ctx context.Context, x *resident) error {
 	if err != nil {
 		return err
 	}
-	consoles.again(x.id)
+	p.c.process.terminals.again(x.id)
 	r, err := revive.Begin(runtime, x.id, x.bundle, x.streams, wakeLimit)
 	if err != nil {
 		return fmt.Errorf("create container %s: %w", x.id, err)
@@ -213,7 +213,7 @@ func (p *steps) watchExit(ctx context.Context, x *resident) error {
 		p.pid = uint32(pid)
 	}
 	p.mu.Unlock()
-	quiet.forget(x.id)
+	p.c.process.suppressed.forget(x.id)
 	go func() { // ends with the sandbox
 		status, err := runtime.Wait(context.Background(), x.id)
 		if err != nil {

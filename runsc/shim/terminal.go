@@ -52,9 +52,6 @@ type terminals struct {
 	all map[string]*terminal // by container id
 }
 
-// consoles are the terminals of this process's containers.
-var consoles terminals
-
 // attend makes the commands of runsc pass through t. Call it after the task service was made and before it creates a
 // container.
 func (t *terminals) attend() {

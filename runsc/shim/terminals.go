@@ -32,7 +32,7 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 		return nil, err
 	}
 	c.roster.add(r.ID, p.container)
-	x, err := c.terminal(p.container)
+	x, err := c.bundle.terminal(p.container)
 	if err == nil && x.restored && r.Terminal {
 		err = withoutTerminal(r.Bundle)
 	}
@@ -41,10 +41,10 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 		return nil, err
 	}
 	x.plain = !r.Terminal
-	consoles.expect(r.ID, x)
+	c.process.terminals.expect(r.ID, x)
 	created, err := c.TaskServiceExt.Create(ctx, r)
 	if err != nil {
-		consoles.forget(r.ID)
+		c.process.terminals.forget(r.ID)
 		c.roster.forget(r.ID)
 		return nil, err
 	}
@@ -59,22 +59,21 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 
 // terminal returns the terminal that the container with that name is to have. The shim makes it if the start of the
 // container is a part of the sandbox's restore. A container that is started again later gets its terminal from runsc.
-func (c *containers) terminal(container string) (*terminal, error) {
-	o, ok := c.bundle.ordered()
+func (b bundle) terminal(container string) (*terminal, error) {
+	o, ok := b.ordered()
 	if !ok || o.Rootfs {
 		return &terminal{}, nil
 	}
-	n, err := c.bundle.noted(startedPrefix)
+	n, err := b.noted(startedPrefix)
 	if err != nil {
 		return nil, err
 	}
 	return &terminal{restored: n < o.Containers, set: o.Terminals[container]}, nil
 }
 
-// forgetTerminal closes what is open of a deleted container's terminal.
-func (c *containers) forgetTerminal(id string) {
-	consoles.forget(id)
-	err := os.Remove(filepath.Join(c.bundle.dir, terminalPrefix+id))
+// forgetTerminal removes the record of a deleted container's terminal.
+func (b bundle) forgetTerminal(id string) {
+	err := os.Remove(filepath.Join(b.dir, terminalPrefix+id))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.L.WithError(err).Warnf("the terminal of container %s is still noted", id)
 	}
@@ -117,13 +116,13 @@ func (b bundle) terminals() (settings.Settings, error) {
 
 // noteTerminals writes the settings of the sandbox's terminals to a file in the image path, for the agent. Without
 // it, restored terminals have the settings of new ones.
-func (s *sandbox) noteTerminals(imagePath string) {
-	all, err := s.bundle.terminals()
+func (b bundle) noteTerminals(imagePath string) {
+	all, err := b.terminals()
 	if len(all) > 0 {
 		err = errors.Join(err, all.Write(imagePath))
 	}
 	if err != nil {
-		log.L.WithError(err).Warnf("the snapshot of sandbox %s does not hold how all its terminals are set", s.bundle.id)
+		log.L.WithError(err).Warnf("the snapshot of sandbox %s does not hold how all its terminals are set", b.id)
 	}
 }
 

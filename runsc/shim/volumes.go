@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
@@ -33,49 +32,56 @@ const (
 	onNodeSuffix = ".force-shared"
 )
 
+// volumes puts the volumes of a pod that is restored in place.
+type volumes struct {
+	agent    agent
+	pod      pod
+	progress *progress
+}
+
 // fill puts the volumes of a restore in place, and returns the answer to act on. If a volume cannot be put in place,
 // the sandbox is not restored.
-func (s *sandbox) fill(ctx context.Context, a answer) answer {
+func (f volumes) fill(ctx context.Context, a answer) answer {
 	if a.err != nil || len(a.resp.GetVolumes())+len(a.resp.GetPayloads()) == 0 {
 		return a
 	}
 	began := time.Now()
-	put, err := s.fillAll(ctx, a)
+	put, err := f.fillAll(ctx, a)
 	if err == nil {
-		log.L.Infof("volumes %v of sandbox %s are in place after %v", put, s.pod.sandbox, time.Since(began))
+		log.L.Infof("volumes %v of sandbox %s are in place after %v", put, f.pod.sandbox, time.Since(began))
 		a.volumes = put
 		return a
 	}
-	log.L.WithError(err).Errorf("sandbox %s, request %q, is not restored", s.pod.sandbox, a.resp.GetRequest())
-	s.report(ctx, s.pod.sandbox, s.reportOf(a.order(), err))
+	log.L.WithError(err).Errorf("sandbox %s, request %q, is not restored", f.pod.sandbox, a.resp.GetRequest())
+	f.progress.report(ctx, f.pod.sandbox, f.progress.reportOf(a.order(), err))
 	resp := &localv1.AskRestoreResponse{
 		Decision: localv1.AskRestoreResponse_START, Request: a.resp.GetRequest(),
 		Reason: err.Error(),
 	}
-	if a.resp.GetStrict() || s.pod.strict() {
+	if a.resp.GetStrict() || f.pod.strict() {
 		resp.Decision = localv1.AskRestoreResponse_FAIL
-		s.pending.of(s.pod.sandbox).Wait() // there is no container, and so no removal, to wait for them
+		f.progress.pending.of(f.pod.sandbox).Wait() // there is no container, and so no removal, to wait for them
 	} else {
-		s.pod.started()
+		f.pod.started()
 	}
 	return answer{resp: resp}
 }
 
 // fillAll puts all volumes in place and returns the names of those that were empty. After an error they are so again.
-func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err error) {
+func (f volumes) fillAll(ctx context.Context, a answer) (put []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("not done within %v", fillLimit))
 	defer cancel()
-	receive := s.agent.receive(a.resp.GetRequest())
+	receive := f.agent.receive(a.resp.GetRequest())
 	for _, name := range a.resp.GetVolumes() {
-		dir, err := kubelet.VolumeDir(s.pod.uid, name)
+		dir, err := kubelet.VolumeDir(f.pod.uid, name)
 		if err == nil {
 			_, err = os.Lstat(dir)
 		}
 		if errors.Is(err, fs.ErrNotExist) && a.rootfs() { // a pod restored from files alone may have other volumes
-			log.L.Infof("sandbox %s has no volume %s", s.pod.sandbox, name)
+			log.L.Infof("sandbox %s has no volume %s", f.pod.sandbox, name)
 			continue
 		}
-		if err == nil && s.ownAgain(a) {
+		if err == nil && f.ownAgain(a) {
 			err = volume.Yield(dir)
 		}
 		if err == nil {
@@ -84,20 +90,20 @@ func (s *sandbox) fillAll(ctx context.Context, a answer) (put []string, err erro
 			err = fmt.Errorf("the pod has no such volume: %w", err)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("volume %s: %w", name, err), volume.Empty(s.pod.uid, put))
+			return nil, errors.Join(fmt.Errorf("volume %s: %w", name, err), volume.Empty(f.pod.uid, put))
 		}
 		put = append(put, name)
 	}
-	if err := volume.AddPayloads(ctx, s.pod.uid, a.resp.GetPayloads(), true, receive); err != nil {
-		return nil, errors.Join(err, volume.Empty(s.pod.uid, put))
+	if err := volume.AddPayloads(ctx, f.pod.uid, a.resp.GetPayloads(), true, receive); err != nil {
+		return nil, errors.Join(err, volume.Empty(f.pod.uid, put))
 	}
 	return put, nil
 }
 
 // ownAgain reports whether a pod is restored from its own snapshot, because it slept when the node went down. Its
 // volumes are there, but what was written last may not have reached the disk.
-func (s *sandbox) ownAgain(a answer) bool {
-	key, slept := s.pod.slept()
+func (f volumes) ownAgain(a answer) bool {
+	key, slept := f.pod.slept()
 	return slept && a.resp.GetSnapshot() == key
 }
 
@@ -168,15 +174,15 @@ func (a agent) readVolume(ctx context.Context, request, name string, to io.Write
 }
 
 // clean removes from the pod's volumes what an earlier shim had begun to put in place.
-func (s *sandbox) clean() error {
-	if s.pod.uid == "" {
+func (f volumes) clean() error {
+	if f.pod.uid == "" {
 		return nil
 	}
-	return volume.Clean(s.pod.uid)
+	return volume.Clean(f.pod.uid)
 }
 
 // hinted reports whether gVisor would keep a volume inside the sandbox that the shim has put in place on the node.
-func (s *sandbox) hinted(a answer) bool { return len(s.pod.onNode(a.volumes)) > 0 }
+func (f volumes) hinted(a answer) bool { return len(f.pod.onNode(a.volumes)) > 0 }
 
 // onNode returns the annotations that make gVisor leave volumes on the node that it would otherwise keep inside the
 // sandbox.
@@ -194,39 +200,4 @@ func (p pod) onNode(volumes []string) map[string]string {
 func (c *containers) onNode() map[string]string {
 	o, _ := c.bundle.ordered()
 	return c.pod.onNode(o.Volumes)
-}
-
-// settleVolumes records that a container of the pod is being started: the volumes that were put in place are the
-// pod's own from now on.
-func (c *containers) settleVolumes() error {
-	o, _ := c.bundle.ordered()
-	return volume.Settle(c.pod.uid, o.Volumes)
-}
-
-// emptyVolumes empties the volumes of a pod whose restore has failed.
-func (c *containers) emptyVolumes(o order) {
-	if err := volume.Empty(c.pod.uid, o.Volumes); err != nil {
-		log.L.WithError(err).Errorf("volumes of sandbox %s, which was not restored", c.bundle.id)
-	}
-}
-
-// begin starts a container, after it has recorded the start, had its image checked and settled the pod's volumes.
-func (c *containers) begin(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	err := c.try(r.ID)
-	if err == nil {
-		err = c.checkImage(ctx, r.ID)
-	}
-	if err == nil {
-		err = c.settleVolumes()
-	}
-	if err != nil {
-		c.letGo(r.ID)
-		return nil, err
-	}
-	last := c.bundle.missing() == 1 // with it the sandbox loads, and has a network of its own
-	resp, err := c.TaskServiceExt.Start(ctx, r)
-	if err == nil && last {
-		err = c.responds.drain()
-	}
-	return resp, err
 }

@@ -188,7 +188,7 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 	ready := z.takeReady(ctx)
 	delivered, ran, err := z.restoreSandbox(ctx, &stages)
 	if err != nil {
-		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, untraced(err))
+		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, trimStack(err))
 		if killed := z.c.bundle.kill(); killed != nil || ran || z.shared.status() == statusKilled {
 			return errors.Join(err, killed, z.failWake(err, cause, ran))
 		}
@@ -309,13 +309,13 @@ func (z *waking) restoreSandbox(ctx context.Context, t *stages) (d sleep.Deliver
 	if err := z.c.bundle.noteImage(z.image); err != nil {
 		return d, false, err
 	}
-	z.s.unlimitToRestore(z.image)
-	giveUp := z.s.roomToRestore()
+	z.s.liftCPULimit(z.image)
+	giveUp := z.s.headroom.ToRestore()
 	if d, err = z.recreateAll(ctx, runtime, t); err != nil {
 		giveUp()
 		return d, false, err
 	}
-	z.s.limits.putBackWhen(z.s.complete)
+	z.s.headroom.PutBackRestored()
 	if err := z.each(ctx, z.watchExit); err != nil {
 		return d, true, err
 	}

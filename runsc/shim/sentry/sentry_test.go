@@ -1,4 +1,4 @@
-package shim
+package sentry
 
 import (
 	"bytes"
@@ -36,8 +36,8 @@ func FuzzConnecting(f *testing.F) {
 	})
 }
 
-// sentry returns a connection to a sentry that gets one request, and answers it.
-func sentry(t *testing.T, answer string) *net.UnixConn {
+// sentryOf returns a connection to a sentry that gets one request, and answers it.
+func sentryOf(t *testing.T, answer string) *net.UnixConn {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -74,7 +74,7 @@ func TestAsk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		conn := sentry(t, c.answer)
+		conn := sentryOf(t, c.answer)
 		conn.SetDeadline(time.Now().Add(time.Minute))
 		err = ask(conn, tablesCall, f)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -95,5 +95,18 @@ func TestHostileTables(t *testing.T) {
 	}
 	if err := f.Truncate(8 << 10); err == nil {
 		t.Error("it grows")
+	}
+}
+
+// TestExcerpt: an excerpt keeps the beginning of runsc's output, and accepts all of it.
+func TestExcerpt(t *testing.T) {
+	e := new(excerpt)
+	for range 3 {
+		if n, err := e.Write(make([]byte, outputLimit-1)); n != outputLimit-1 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if len(e.kept) != outputLimit {
+		t.Errorf("%d bytes are kept", len(e.kept))
 	}
 }

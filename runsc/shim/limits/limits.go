@@ -1,4 +1,6 @@
-package shim
+// Package limits raises a sandbox's cgroup limits for as long as it is saved or restored, and puts them back. What a
+// save takes is known only afterwards, and a program may not make use of it.
+package limits
 
 import (
 	"context"
@@ -18,8 +20,8 @@ import (
 // They outlive the shim. If the shim dies, containerd runs a command in the bundle to remove what is left of the
 // sandbox, and that command puts the limits back.
 const (
-	raisedMemory = "diapause-raised"
-	raisedCPU    = "diapause-raised-cpu"
+	memoryRecord = "diapause-raised"
+	cpuRecord    = "diapause-raised-cpu"
 )
 
 // After an operation the sentry is asked to free memory until it uses about as much as before. This takes two to four
@@ -63,7 +65,7 @@ func (l *limits) raise(plan func() ([]cgroup.Change, error)) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
-	l.rest()
+	l.stopBackground()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	changes, err := plan()
@@ -137,7 +139,7 @@ func waitUntil(ctx context.Context, ready func(context.Context) bool, over <-cha
 
 // later runs f in the background, instead of what runs there.
 func (l *limits) later(f func(context.Context)) {
-	l.rest()
+	l.stopBackground()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -222,8 +224,8 @@ func (l *limits) undo() error {
 	return err
 }
 
-// rest stops the goroutine that puts limits back, and waits for it.
-func (l *limits) rest() {
+// stopBackground stops the goroutine that puts limits back, and waits for it.
+func (l *limits) stopBackground() {
 	l.mu.Lock()
 	if l.end != nil {
 		l.end()
@@ -238,7 +240,7 @@ func (l *limits) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	l.rest()
+	l.stopBackground()
 	if err := l.undo(); err != nil {
 		log.L.WithError(err).Warnf("limits in %s stay raised", l.record)
 	}

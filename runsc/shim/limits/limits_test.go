@@ -1,4 +1,4 @@
-package shim
+package limits
 
 import (
 	"bufio"
@@ -46,7 +46,7 @@ func newBox(t *testing.T, limit int64) *box {
 		t.Fatal(err)
 	}
 	b := &box{m, &limits{
-		record: filepath.Join(t.TempDir(), raisedMemory), reduce: func(context.Context) error { return nil },
+		record: filepath.Join(t.TempDir(), memoryRecord), reduce: func(context.Context) error { return nil },
 		runs: func() bool { return true }, grown: nothing, most: time.Hour,
 		kill: func() error { t.Error("the sandbox is ended"); return nil },
 	}}
@@ -181,15 +181,16 @@ func TestHostileMemoryIsKept(t *testing.T) {
 func TestHostileWakes(t *testing.T) {
 	b := newBox(t, 8*mib)
 	path := strings.TrimPrefix(strings.TrimPrefix(b.Dir(), "/sys/fs/cgroup"), "/memory")
-	s := sandbox{containers: &containers{pod: pod{uid: filepath.Base(path), cgroup: path}}}
-	s.limits = limits{record: b.limits.record, runs: b.limits.runs, grown: nothing, reduce: b.limits.reduce}
+	owns := func(dir string) bool { return filepath.Base(dir) == filepath.Base(path) }
+	h := Headroom{Config: Config{Cgroup: path, Owns: owns}}
+	h.memory = limits{record: b.limits.record, runs: b.limits.runs, grown: nothing, reduce: b.limits.reduce}
 	b.raise(t, 100*mib)
 	free := b.fill(t)
-	s.roomToRestore()
+	h.ToRestore()
 	b.is(t, 100*mib)
 	free()
 	for range 2 {
-		s.roomToRestore()
+		h.ToRestore()
 		b.is(t, 8*mib+restoreRoom)
 	}
 }
@@ -197,16 +198,16 @@ func TestHostileWakes(t *testing.T) {
 // TestProcessorLimitStillRaised: a limit of processor time that cannot be put back keeps the pod from being saved, too.
 func TestProcessorLimitStillRaised(t *testing.T) {
 	dir := t.TempDir()
-	var s sandbox
-	s.limits.record, s.cpu.record = filepath.Join(dir, raisedMemory), filepath.Join(dir, raisedCPU)
-	if err := s.unraised(); err != nil {
+	var h Headroom
+	h.memory.record, h.cpu.record = filepath.Join(dir, memoryRecord), filepath.Join(dir, cpuRecord)
+	if err := h.unraised(); err != nil {
 		t.Fatal(err)
 	}
 	// A directory can be neither read nor written.
-	if err := writeRaised(s.cpu.record, []cgroup.Change{{File: dir, Was: "20000", From: "20000", Is: "-1"}}); err != nil {
+	if err := writeRaised(h.cpu.record, []cgroup.Change{{File: dir, Was: "20000", From: "20000", Is: "-1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.unraised(); !errdefs.IsResourceExhausted(err) {
+	if err := h.unraised(); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("got %v, want that a limit is still raised", err)
 	}
 }

@@ -17,17 +17,18 @@ import (
 // without its store, that wait never ends, and neither would the removal of the pod.
 const exitLimit = 5 * time.Second
 
-// seeOut watches a container that is to be killed. If the container has not exited in time because its sandbox is
-// still loading, it ends the sandbox. Delete waits for the goroutine that it starts.
-func (c *containers) seeOut(ctx context.Context, id string) {
-	if !c.lacking(id) || !c.roster.leave(id) {
+// watchKilled watches a container that is to be killed. If the container has not exited in time because its sandbox is
+// still loading, it ends the sandbox. The removal of
+// the container waits for the goroutine that it starts.
+func (p *progress) watchKilled(ctx context.Context, id string) {
+	if !p.stillLoading(id) || !p.roster.leave(id) {
 		return
 	}
-	c.pending.of(id).Go(func() {
+	p.pending.of(id).Go(func() {
 		exited := make(chan struct{})
 		go func() { // ends with the container
 			defer close(exited)
-			if _, err := c.TaskServiceExt.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: id}); err != nil {
+			if _, err := p.next.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: id}); err != nil {
 				log.L.WithError(err).Warnf("wait for container %s, which was killed", id)
 			}
 		}()
@@ -36,13 +37,13 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 			return
 		case <-time.After(exitLimit):
 		}
-		if !c.lacking(id) {
+		if !p.stillLoading(id) {
 			return // the container ends by itself
 		}
 		log.L.Warnf("container %s was killed and does not exit, for its sandbox is still loading: ending sandbox %s", id,
-			c.bundle.id)
-		if err := c.bundle.kill(); err != nil {
-			log.L.WithError(err).Errorf("end sandbox %s", c.bundle.id)
+			p.bundle.id)
+		if err := p.bundle.kill(); err != nil {
+			log.L.WithError(err).Errorf("end sandbox %s", p.bundle.id)
 		}
 	})
 }
@@ -50,19 +51,19 @@ func (c *containers) seeOut(ctx context.Context, id string) {
 // statusKilled is the exit status of a container that SIGKILL has ended.
 const statusKilled = 128 + int(unix.SIGKILL)
 
-// lacking reports whether a container may be waiting for something that its sandbox has not loaded yet. The sidecar
-// of a whole pod ends when everything is loaded. The sidecar for root file systems alone does not.
-func (c *containers) lacking(id string) bool {
-	c.mu.Lock()
-	loading := c.loading[id] != nil
-	c.mu.Unlock()
-	image := c.bundle.image()
+// stillLoading reports whether a container may be waiting for something that its sandbox has not loaded yet. The
+// sidecar of a whole pod ends when everything is loaded. The sidecar for root file systems alone does not.
+func (p *progress) stillLoading(id string) bool {
+	p.mu.Lock()
+	loading := p.loading[id] != nil
+	p.mu.Unlock()
+	image := p.bundle.image()
 	if loading || image == "" {
 		return loading
 	}
 	held, err := sidecar.Held(image)
 	if err != nil {
-		log.L.WithError(err).Warnf("not known whether sandbox %s is still loading", c.bundle.id)
+		log.L.WithError(err).Warnf("not known whether sandbox %s is still loading", p.bundle.id)
 	}
 	return held
 }

@@ -17,28 +17,28 @@ import (
 
 // TestQuietExits takes the one exit that is expected of a container, and no other one.
 func TestQuietExits(t *testing.T) {
-	var q quietExits
-	if q.take("a") {
+	var q suppressedExits
+	if q.consume("a") {
 		t.Error("an exit that nobody expects is taken")
 	}
-	q.expect("a")
+	q.suppress("a")
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := q.settled(done, "a"); err == nil {
+	if err := q.await(done, "a"); err == nil {
 		t.Error("settled before the exit")
 	}
-	if q.take("b") {
+	if q.consume("b") {
 		t.Error("the exit of another container is taken")
 	}
-	if !q.take("a") || q.take("a") {
+	if !q.consume("a") || q.consume("a") {
 		t.Error("want the first exit taken, and not the second")
 	}
-	if err := q.settled(t.Context(), "a"); err != nil {
+	if err := q.await(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
-	q.expect("a")
+	q.suppress("a")
 	q.forget("a")
-	if q.take("a") {
+	if q.consume("a") {
 		t.Error("an exit is taken that is no longer expected")
 	}
 }
@@ -54,7 +54,7 @@ func (pausable) Kill() error                  { return nil }
 func TestLeasedRuns(t *testing.T) {
 	l := lease.New(pausable{}, func(string, error) {})
 	t.Cleanup(l.Close)
-	z := newSleepService(t.Context(), nil, &containers{}, &sandbox{lease: l})
+	z := newSleepService(t.Context(), nil, testContainers(t, agent{}, pod{}, nil), &sandbox{lease: l})
 	want := func(is, want tasktypes.Status) {
 		t.Helper()
 		if got := z.statusOf(is); got != want {
@@ -84,7 +84,7 @@ func (killable) Kill(context.Context, *task.KillRequest) (*types.Empty, error) {
 // when the pod runs on, would be lost.
 func TestToldToEnd(t *testing.T) {
 	x := &resident{id: "container", io: &task.CreateTaskRequest{}}
-	c := newContainers(agent{}, pod{}, t.TempDir(), killable{})
+	c := testContainers(t, agent{}, pod{}, killable{})
 	c.roster.add(x.id, "")
 	z := newSleepService(t.Context(), c, c, nil)
 	z.all[x.id] = x

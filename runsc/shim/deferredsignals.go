@@ -28,77 +28,80 @@ const (
 	silentWait = 5 * time.Second
 )
 
-// holds are the containers of this process for which a signal is held. Its methods may be called concurrently.
-type holds struct {
+// deferredSignals are the signals that wait until their pod is saved. Its methods may be called concurrently.
+type deferredSignals struct {
+	agent agent
+	pod   pod
+
 	mu  sync.Mutex
-	all map[string]bool // by container id
+	all map[string]bool // by container id; containers for which a signal is held
 }
 
 // begin notes that a signal for a container is held, and reports whether none was held before.
-func (h *holds) begin(id string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.all == nil {
-		h.all = make(map[string]bool)
+func (d *deferredSignals) begin(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all == nil {
+		d.all = make(map[string]bool)
 	}
-	first := !h.all[id]
-	h.all[id] = true
+	first := !d.all[id]
+	d.all[id] = true
 	return first
 }
 
-func (h *holds) end(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.all, id)
+func (d *deferredSignals) end(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.all, id)
 }
 
-// held reports whether a signal is not to be delivered now, because the agent saves the pod or has saved it. If the pod
-// is not saved in the end, send delivers the signal. Saved, if set, ends a pod that is saved and that the agent does
-// not end: it sleeps.
-func (c *containers) held(ctx context.Context, r *task.KillRequest,
+// deferSignal reports whether a signal is not to be delivered now, because the agent saves the pod or has saved it. If
+// the pod is not saved in the end, send delivers the signal. Saved, if set, ends a pod that is saved and that the agent
+// does not end: it sleeps.
+func (d *deferredSignals) deferSignal(ctx context.Context, r *task.KillRequest,
 	send, saved func(context.Context, *task.KillRequest) error,
 ) bool {
 	signal := unix.Signal(r.Signal)
-	if r.ExecID != "" || signal == unix.SIGKILL || signal == 0 || c.pod.uid == "" || !c.agent.inCluster() {
+	if r.ExecID != "" || signal == unix.SIGKILL || signal == 0 || d.pod.uid == "" || !d.agent.inCluster() {
 		return false
 	}
-	resp, err := c.agent.askEnd(ctx, c.pod)
+	resp, err := d.agent.askEnd(ctx, d.pod)
 	if err != nil {
 		log.L.WithError(err).Warnf("container %s gets signal %v although the agent was not heard", r.ID, signal)
 		return false
 	}
 	switch resp.GetDecision() {
 	case localv1.AskEndResponse_SAVED:
-		c.deliver(ctx, r, saved)
+		d.deliver(ctx, r, saved)
 		return true
 	case localv1.AskEndResponse_WAIT:
 	default:
 		return false
 	}
-	if c.holds.begin(r.ID) {
+	if d.begin(r.ID) {
 		log.L.Infof("signal %v for container %s waits until its pod is saved", signal, r.ID)
-		go c.hold(context.WithoutCancel(ctx), r, limitOf(resp), send, saved)
+		go d.deliverLater(context.WithoutCancel(ctx), r, limitOf(resp), send, saved)
 	}
 	return true
 }
 
-// hold asks the agent until the pod is saved, or the signal may be delivered.
-func (c *containers) hold(ctx context.Context, r *task.KillRequest, limit time.Duration,
+// deliverLater asks the agent until the pod is saved, or the signal may be delivered.
+func (d *deferredSignals) deliverLater(ctx context.Context, r *task.KillRequest, limit time.Duration,
 	send, saved func(context.Context, *task.KillRequest) error,
 ) {
-	defer c.holds.end(r.ID)
-	err := c.awaitSaved(ctx, limit)
+	defer d.end(r.ID)
+	err := d.awaitSaved(ctx, limit)
 	if err == nil {
 		log.L.Infof("the pod of container %s is saved", r.ID)
 		send = saved
 	} else {
 		log.L.WithError(err).Warnf("container %s gets its signal: its pod was not saved", r.ID)
 	}
-	c.deliver(ctx, r, send)
+	d.deliver(ctx, r, send)
 }
 
 // deliver sends a signal, if there is a way that it is to go.
-func (c *containers) deliver(ctx context.Context, r *task.KillRequest,
+func (d *deferredSignals) deliver(ctx context.Context, r *task.KillRequest,
 	send func(context.Context, *task.KillRequest) error,
 ) {
 	if send == nil {
@@ -110,10 +113,10 @@ func (c *containers) deliver(ctx context.Context, r *task.KillRequest,
 }
 
 // awaitSaved waits until the pod is saved. The error says why it will not be.
-func (c *containers) awaitSaved(ctx context.Context, limit time.Duration) error {
+func (d *deferredSignals) awaitSaved(ctx context.Context, limit time.Duration) error {
 	heard := time.Now()
 	for end := heard.Add(limit); time.Now().Before(end); {
-		resp, err := c.agent.askEnd(ctx, c.pod)
+		resp, err := d.agent.askEnd(ctx, d.pod)
 		if err != nil && time.Since(heard) > silentWait {
 			return err
 		}

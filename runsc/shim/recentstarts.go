@@ -8,11 +8,12 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 )
 
-// hearTime is how long after a container's start the kubelet may not have heard of it.
-const hearTime = 2 * time.Second
+// reportWindow is how long after a container's start the kubelet may not have heard of it.
+const reportWindow = 2 * time.Second
 
-// starts records when containers were started. Its methods may be called concurrently. The zero value has no starts.
-type starts struct {
+// recentStarts records when containers were started. Its methods may be called concurrently. The zero value has no
+// starts.
+type recentStarts struct {
 	mu  sync.Mutex
 	all map[string]started // by container id
 }
@@ -25,7 +26,7 @@ type started struct {
 }
 
 // begin records that a container is being started, and whether that restores it. If the start fails, call forget.
-func (s *starts) begin(id string, restores bool) {
+func (s *recentStarts) begin(id string, restores bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
@@ -35,7 +36,7 @@ func (s *starts) begin(id string, restores bool) {
 }
 
 // end records that a container has been started. It has no effect without begin.
-func (s *starts) end(id string) {
+func (s *recentStarts) end(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x, ok := s.all[id]; ok {
@@ -45,7 +46,7 @@ func (s *starts) end(id string) {
 }
 
 // known reports whether a container has been started, or is being started.
-func (s *starts) known(id string) bool {
+func (s *recentStarts) known(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.all[id]
@@ -53,18 +54,18 @@ func (s *starts) known(id string) bool {
 }
 
 // over reports whether a container has been started.
-func (s *starts) over(id string) bool {
+func (s *recentStarts) over(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.all[id].end.IsZero()
 }
 
-// restoredNow reports whether a container is being restored, or was within the last hearTime.
-func (s *starts) restoredNow(id string) bool {
+// restoredNow reports whether a container is being restored, or was within the last reportWindow.
+func (s *recentStarts) restoredNow(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.all[id]
-	return x.restores && (x.end.IsZero() || time.Since(x.end) < hearTime)
+	return x.restores && (x.end.IsZero() || time.Since(x.end) < reportWindow)
 }
 
 // hookTime is how long after a container's start the kubelet runs its postStart hook at the latest. It does so at once,
@@ -73,7 +74,7 @@ const hookTime = time.Minute
 
 // takeHook reports, once for each container, whether its postStart hook may come now and has run in the life that the
 // container's snapshot is of.
-func (s *starts) takeHook(id string) bool {
+func (s *recentStarts) takeHook(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, ok := s.all[id]
@@ -86,23 +87,24 @@ func (s *starts) takeHook(id string) bool {
 }
 
 // forget records that a container is deleted, or was not started.
-func (s *starts) forget(id string) {
+func (s *recentStarts) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, id)
 }
 
-// unheard reports whether a kill hits a restored container before the kubelet can know that it was started.
+// killedBeforeReported reports whether a kill hits a restored container before the kubelet can know that it was
+// started.
 //
 // If the kubelet ends while it starts a container, containerd kills that container at once. The restarted kubelet
 // then makes another container in the same sandbox (containerd, internal/cri/server, StartContainer). That container
 // would start anew, although the pod counts as restored. If the sandbox ends instead, the kubelet makes another
-// sandbox, which is restored. A deliberate stop asks the container to end before it kills it: unheard does not
-// concern it.
+// sandbox, which is restored. A deliberate stop asks the container to end before it kills it: it is not
+// meant.
 //
 // Nor does it concern a container that has ended by itself, which containerd kills before it deletes it
 // (internal/cri/server/events, with WithProcessKill), nor one that starts anew because an earlier one has ended. These
 // are the kubelet's to start again, and their neighbors run on.
-func (c *containers) unheard(ctx context.Context, id string) bool {
-	return c.starts.restoredNow(id) && c.status(ctx, id) != tasktypes.Status_STOPPED
+func (c *containers) killedBeforeReported(ctx context.Context, id string) bool {
+	return c.starter.recent.restoredNow(id) && c.status(ctx, id) != tasktypes.Status_STOPPED
 }

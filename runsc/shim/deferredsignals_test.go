@@ -100,14 +100,14 @@ func TestHeld(t *testing.T) {
 		"wants a negative time": {answering(-time.Minute, waiting, saved), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &containers{agent: clusterNode(t, tc.agent), pod: p}
+			c := &deferredSignals{agent: clusterNode(t, tc.agent), pod: p}
 			sent := make(chan *task.KillRequest, 1)
 			send := func(_ context.Context, r *task.KillRequest) error {
 				sent <- r
 				return errors.New("it has ended")
 			}
 			r := &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}
-			if held := c.held(t.Context(), r, send, nil); held != tc.held {
+			if held := c.deferSignal(t.Context(), r, send, nil); held != tc.held {
 				t.Fatalf("held: %v", held)
 			}
 			if tc.delivered {
@@ -115,7 +115,7 @@ func TestHeld(t *testing.T) {
 					t.Errorf("sent %+v", got)
 				}
 			}
-			for !c.holds.begin("c") { // until the wait is over
+			for !c.begin("c") { // until the wait is over
 				time.Sleep(time.Millisecond)
 			}
 			if len(sent) > 0 {
@@ -133,10 +133,10 @@ func TestHeld(t *testing.T) {
 // TestHeldWhileBusy: the signal stays held while a busy agent, which saves the pod, is late with its answers.
 func TestHeldWhileBusy(t *testing.T) {
 	e := answering(time.Minute, waiting)
-	c := &containers{agent: clusterNode(t, e), pod: pod{uid: "uid", sandbox: "sandbox"}}
+	c := &deferredSignals{agent: clusterNode(t, e), pod: pod{uid: "uid", sandbox: "sandbox"}}
 	sent := make(chan *task.KillRequest, 1)
 	send := func(_ context.Context, r *task.KillRequest) error { sent <- r; return nil }
-	if !c.held(t.Context(), &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}, send, nil) {
+	if !c.deferSignal(t.Context(), &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}, send, nil) {
 		t.Fatal("the signal is not held")
 	}
 	for range 3 { // the second question is given up, the third one waits
@@ -147,7 +147,7 @@ func TestHeldWhileBusy(t *testing.T) {
 		}
 	}
 	e.answers <- &localv1.AskEndResponse{Decision: saved}
-	for !c.holds.begin("c") { // until the wait is over
+	for !c.begin("c") { // until the wait is over
 		time.Sleep(time.Millisecond)
 	}
 	if len(sent) > 0 {
@@ -167,13 +167,13 @@ func TestHeldAsleep(t *testing.T) {
 		"not saved":     {answering(time.Minute, waiting, signals), "as without an agent"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &containers{agent: clusterNode(t, tc.agent), pod: pod{uid: "uid", sandbox: "sandbox"}}
+			c := &deferredSignals{agent: clusterNode(t, tc.agent), pod: pod{uid: "uid", sandbox: "sandbox"}}
 			done := make(chan string, 2)
 			note := func(what string) func(context.Context, *task.KillRequest) error {
 				return func(context.Context, *task.KillRequest) error { done <- what; return nil }
 			}
 			r := &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}
-			if !c.held(t.Context(), r, note("as without an agent"), note("ends asleep")) {
+			if !c.deferSignal(t.Context(), r, note("as without an agent"), note("ends asleep")) {
 				t.Fatal("the signal is not held")
 			}
 			if got := <-done; got != tc.want {
@@ -197,8 +197,8 @@ func TestHeldForDeleted(t *testing.T) {
 			x.create("sandbox", "sandbox", "sandbox", "")
 			x.create("app", "container", "sandbox", "")
 			c := x.router.pod.c
-			c.pod.uid = "uid"
-			c.starts.begin("app", false)
+			c.deferred.pod.uid = "uid"
+			c.starter.recent.begin("app", false)
 			answered := make(chan error, 1)
 			go func() {
 				_, err := x.router.Kill(t.Context(), &task.KillRequest{ID: "app", Signal: uint32(unix.SIGTERM)})
@@ -213,7 +213,7 @@ func TestHeldForDeleted(t *testing.T) {
 			if err := <-answered; err != nil && !isNotFound(err) {
 				t.Error(err)
 			}
-			for !c.holds.begin("app") { // until the wait is over
+			for !c.deferred.begin("app") { // until the wait is over
 				time.Sleep(time.Millisecond)
 			}
 			if id := c.roster.ending(); id != "" {
@@ -240,8 +240,8 @@ func TestNeverHeld(t *testing.T) {
 		"no pod":     {in, "", &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}},
 		"no cluster": {out, "uid", &task.KillRequest{ID: "c", Signal: uint32(unix.SIGTERM)}},
 	} {
-		c := &containers{agent: tc.agent, pod: pod{uid: tc.uid, sandbox: "sandbox"}}
-		if c.held(t.Context(), tc.r, nil, nil) || len(e.asked) > 0 {
+		c := &deferredSignals{agent: tc.agent, pod: pod{uid: tc.uid, sandbox: "sandbox"}}
+		if c.deferSignal(t.Context(), tc.r, nil, nil) || len(e.asked) > 0 {
 			t.Errorf("%s: the agent was asked", name)
 		}
 	}

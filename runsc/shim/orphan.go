@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
@@ -25,28 +24,25 @@ const (
 	watchAsleep = 10 * time.Minute
 )
 
-// serving is the service of this process, once a container was created.
-var serving atomic.Pointer[router]
-
-// endForgotten removes containers whose bundle is gone, and calls end once there is none left and the bundle for which
-// the process was started is gone, too. Containerd removes the bundle last. If a request to start a shim or to create a
-// container is given up, containerd forgets the container. It does so even if the shim does not know that, or cannot
-// end yet.
-func endForgotten(bundle string, end func()) {
+// exitWithoutBundle removes containers whose bundle is gone, and calls end once there is none left and the bundle for
+// which the process was started is gone, too. Containerd removes the bundle last. If a request to start a shim or to
+// create a container is given up, containerd forgets the container. It does so even if the shim does not know that, or
+// cannot end yet.
+func (p *process) exitWithoutBundle(bundle string, end func()) {
 	for began := time.Now(); ; {
 		pause := watchTime
 		switch {
-		case connected.Repeats():
+		case p.connected.Repeats():
 			pause = watchAsleep
 		case time.Since(began) > young:
 			pause = watchRarely
 		}
 		time.Sleep(pause)
-		t := serving.Load()
+		t := p.serving.Load()
 		if t != nil {
 			t.removeForgotten()
 		}
-		if forgotten(bundle) && (t == nil || t.size() == 0) && t == serving.Load() {
+		if forgotten(bundle) && (t == nil || t.size() == 0) && t == p.serving.Load() {
 			log.L.Warn("containerd has forgotten all that the shim serves: it ends")
 			end()
 			return
@@ -116,27 +112,3 @@ func children() (pids []int) {
 	}
 	return pids
 }
-
-// endUnstarted ends a container if nothing has asked to start it, and the sandbox is gone. If the request that created
-// the container was given up in time, containerd takes it for running and does not remove it. It hears of no exit, for
-// nobody waits for one, but it cleans up when the container's connection ends.
-//
-// If a start was tried, the container stays until containerd knows that it has ended. Otherwise a restarted containerd
-// would take the container for created, and in a pod that never restarts its containers the kubelet would wait for it
-// for ever.
-func (c *containers) endUnstarted(id string) {
-	for was := false; c.roster.awaited(id); {
-		time.Sleep(watchTime)
-		is := c.unstartable(id)
-		if was && is { // after only one check, containerd may be removing it
-			log.L.Warnf("container %s was never started, and its sandbox %s is gone: it ends", id, c.bundle.id)
-			c.abandon(id)
-			connected.Drop(id)
-			return
-		}
-		was = is
-	}
-}
-
-// unstartable reports whether nothing has asked to start a container, and nothing can start it any more.
-func (c *containers) unstartable(id string) bool { return c.roster.awaited(id) && c.bundle.gone() }
