@@ -40,8 +40,14 @@ var jargon = []struct {
 	{regexp.MustCompile(`(?s)\n+goroutine \d+ .*`), ""},
 	{regexp.MustCompile(`(?s), map: map\[.*`), ""},
 	{regexp.MustCompile(`(rpc error: code = \w+ desc = )+`), ""},
-	{regexp.MustCompile(`connection error: desc = "transport: ([^"]*)"`), "$1"},
-	{regexp.MustCompile(`\berror reading from server: EOF\b`), "the connection was closed"},
+	{regexp.MustCompile(`connection error: desc = "(?:transport: )?([^"]*)"`), "$1"},
+	{
+		regexp.MustCompile(`\berror reading (from server|server preface): (EOF|\S+ \S+ \S+: connection reset by peer|` +
+			`connection reset by peer)`),
+		"the connection was closed",
+	},
+	{regexp.MustCompile(`\bflipcall connection shutdown( broken pipe)?\b`), "the sidecar has ended"},
+	{regexp.MustCompile(`\bMemoryFile 0x[0-9a-f]+\b`), "MemoryFile"}, // an address in the sentry
 	{regexp.MustCompile(`\bttrpc: (closed|server closed)\b`), "the connection to its shim was closed"},
 	{regexp.MustCompile(`\b([0-9a-f]{13})[0-9a-f]{51}\b`), "$1"}, // an id, as crictl shows it
 	{regexp.MustCompile(`[\s\p{C}]+`), " "},

@@ -207,6 +207,17 @@ func TestMessage(t *testing.T) {
 			"state of container a: the connection was closed; resume a: " +
 				"Error while dialing: dial unix /run/c.sock: connect: connection refused",
 		},
+		{
+			`resume a: connection error: desc = "error reading server preface: connection reset by peer"; resume b: ` +
+				"error reading from server: read unix @->/run/c.sock: connection reset by peer",
+			"resume a: the connection was closed; resume b: the connection was closed",
+		},
+		{
+			`failed to load MemoryFile 0x37d141fca008 fsID "app:/": failed to register MemoryFile with pages file: ` +
+				"load of pages has failed: flipcall connection shutdown broken pipe",
+			`failed to load MemoryFile fsID "app:/": failed to register MemoryFile with pages file: ` +
+				"load of pages has failed: the sidecar has ended",
+		},
 	} {
 		if got := rules.Message(c.text); got != c.want {
 			t.Errorf("%q\ngives %q\nwant  %q", c.text, got, c.want)
