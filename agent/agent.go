@@ -149,6 +149,10 @@ func (a *Agent) assemble() {
 	a.ready = ready.New(ready.Config{
 		Memory: a.cfg.ReadyMemory, Reserve: a.cfg.WakeReserve, Available: cgroup.Available,
 		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.restores.Asleep, Order: a.cri.OrderSleep,
+		Loads: func(ctx context.Context) bool {
+			f, err := a.node.Facts(ctx)
+			return err == nil && f.Repaired
+		},
 		Metrics: m, Logger: a.log,
 	})
 	a.sleeps = sleep.New(sleep.Config{

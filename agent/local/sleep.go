@@ -67,6 +67,7 @@ func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) 
 	if !admitted {
 		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: "memory: " + why}, nil
 	}
+	s.Restores.Admit(req.Request) // also if nothing had to wait for memory
 	payloads, err := s.Restores.Payloads(ctx, req.Request)
 	if err != nil { // the wake itself meets it, too
 		s.Logger.Warn("a pod is woken without its volumes being looked at", "request", req.Request, "error", err)

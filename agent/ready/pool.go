@@ -14,9 +14,12 @@ import (
 	"diapause.dev/runsc/sleep"
 )
 
-// Cost is how much of the budget a pod takes that is ready, in bytes: what its sandbox and the gofer of its sandbox
-// container use.
-const Cost = 16 << 20
+// How much of the budget a pod takes that is ready, in bytes: what its sandbox, its gofers and the processes that wait
+// for its wake use, if the sandbox is only created, and if its kernel is loaded. bench/sleep has the measurement.
+const (
+	CreatedCost = 16 << 20
+	LoadedCost  = 40 << 20
+)
 
 const (
 	// lookEvery is how often the node's memory is looked at while pods sleep.
@@ -40,9 +43,11 @@ type Config struct {
 	Available func() (int64, error) // returns how many bytes of memory the node has free
 	Waiting   func() int            // returns how many wakes wait for memory
 	Asleep    func() []sleep.Mark   // returns the pods that sleep
-	Order     func(ctx context.Context, sandbox string, o sleep.Order) error
-	Metrics   Metrics
-	Logger    *slog.Logger
+	// Loads reports whether runsc can load a kernel before the wake: the repaired build can.
+	Loads   func(ctx context.Context) bool
+	Order   func(ctx context.Context, sandbox string, o sleep.Order) error
+	Metrics Metrics
+	Logger  *slog.Logger
 }
 
 // Metrics count what a pool does.
@@ -78,7 +83,7 @@ func (p *Pool) Changed() {
 func (p *Pool) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		again := p.look(ctx)
-		if p.Memory < Cost && p.Ready() == 0 {
+		if p.Memory < CreatedCost && p.Ready() == 0 {
 			return
 		}
 		var timer <-chan time.Time
@@ -109,14 +114,18 @@ func count(asleep []sleep.Mark) (ready int) {
 func (p *Pool) look(ctx context.Context) (again time.Duration) {
 	asleep, now := p.Asleep(), time.Now()
 	p.forget(asleep, now)
-	n, short := p.room(asleep)
+	load, cost := p.Loads(ctx), int64(CreatedCost)
+	if load {
+		cost = LoadedCost
+	}
+	n, short := p.room(asleep, cost)
 	ready, drop, next := plan(asleep, n, now)
 	for _, m := range drop {
 		p.drop(ctx, m, short)
 	}
 	for _, m := range ready {
 		if _, failed := p.failed[m.Sandbox]; !failed && ctx.Err() == nil {
-			p.make(ctx, m)
+			p.make(ctx, m, load)
 		}
 	}
 	switch {
@@ -128,9 +137,10 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 	return 0
 }
 
-// room returns how many pods may be ready. Short says that they would be more if the node had more memory.
-func (p *Pool) room(asleep []sleep.Mark) (n int, short bool) {
-	most := int(p.Memory / Cost)
+// room returns how many pods may be ready, which cost so much each. Short says that they would be more if the node had
+// more memory.
+func (p *Pool) room(asleep []sleep.Mark, cost int64) (n int, short bool) {
+	most := int(p.Memory / cost)
 	if most == 0 || p.Reserve == 0 { // no wake waits for memory on this node
 		return most, false
 	}
@@ -143,15 +153,15 @@ func (p *Pool) room(asleep []sleep.Mark) (n int, short bool) {
 		return 0, true
 	}
 	now := count(asleep)
-	n = now + int((free-p.Reserve)/Cost)
+	n = now + int((free-p.Reserve)/cost)
 	if free < p.Reserve {
-		n = now - int((p.Reserve-free+Cost-1)/Cost)
+		n = now - int((p.Reserve-free+cost-1)/cost)
 	}
 	return max(0, min(n, most)), n < most
 }
 
-func (p *Pool) make(ctx context.Context, m sleep.Mark) {
-	err := p.order(ctx, m, sleep.MakeReady)
+func (p *Pool) make(ctx context.Context, m sleep.Mark, load bool) {
+	err := p.order(ctx, m, sleep.Order{Verb: sleep.MakeReady, Load: load})
 	if errors.Is(err, sleep.ErrUnfit) { // it wakes, or has ended
 		return
 	}
@@ -163,7 +173,7 @@ func (p *Pool) make(ctx context.Context, m sleep.Mark) {
 }
 
 func (p *Pool) drop(ctx context.Context, m sleep.Mark, short bool) {
-	if err := p.order(ctx, m, sleep.DropReady); err != nil {
+	if err := p.order(ctx, m, sleep.Order{Verb: sleep.DropReady}); err != nil {
 		p.Logger.Warn("a pod that sleeps stays ready to wake", "sandbox", m.Sandbox, "error", err)
 		return
 	}
@@ -174,10 +184,10 @@ func (p *Pool) drop(ctx context.Context, m sleep.Mark, short bool) {
 	p.Metrics.DroppedReady(reason)
 }
 
-func (p *Pool) order(ctx context.Context, m sleep.Mark, v sleep.Verb) error {
+func (p *Pool) order(ctx context.Context, m sleep.Mark, o sleep.Order) error {
 	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
-	return p.Order(ctx, m.Sandbox, sleep.Order{Verb: v})
+	return p.Order(ctx, m.Sandbox, o)
 }
 
 // forget forgets failures that are long ago, or of pods that no longer sleep.

@@ -16,6 +16,7 @@ import (
 type node struct {
 	asleep  []sleep.Mark
 	free    int64
+	loads   bool
 	waiting int
 	fails   map[string]error // by sandbox
 	made    []error
@@ -52,8 +53,9 @@ func (n *node) ready() (all []string) {
 // pool returns a pool for that many pods. It leaves 100 MiB free.
 func (n *node) pool(pods int) *Pool {
 	return New(Config{
-		Memory: int64(pods) * Cost, Reserve: 100 << 20, Available: func() (int64, error) { return n.free, nil },
-		Waiting: func() int { return n.waiting }, Asleep: n.Asleep, Order: n.Order, Metrics: n,
+		Memory: int64(pods) * CreatedCost, Reserve: 100 << 20, Available: func() (int64, error) { return n.free, nil },
+		Waiting: func() int { return n.waiting }, Asleep: n.Asleep,
+		Loads: func(context.Context) bool { return n.loads }, Order: n.Order, Metrics: n,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 }
@@ -124,7 +126,7 @@ func TestGivesWay(t *testing.T) {
 	n.free = 100<<20 - 1
 	p.look(t.Context())
 	n.want(t, "one byte short", "a", "b")
-	n.free = 100<<20 + Cost - 1
+	n.free = 100<<20 + CreatedCost - 1
 	p.look(t.Context())
 	n.want(t, "with less than one takes", "a", "b")
 	n.waiting = 1

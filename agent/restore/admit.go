@@ -34,13 +34,16 @@ func (r *restore) memory() int64 {
 	return min(max(r.total, 0), maxMemory) + sandboxOverhead
 }
 
-// Admit notes that a pod that sleeps may be woken by a request.
+// Admit notes that a pod that sleeps may be woken by a request. It may be called more than once.
 func (rs *Restores) Admit(request string) {
 	r := rs.ofRequest(request)
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
+	if !r.admitted {
+		close(r.may)
+	}
 	r.admitted = true
 	r.mu.Unlock()
 	rs.Life.Go(func() { rs.warmWake(r) })

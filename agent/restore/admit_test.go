@@ -44,11 +44,14 @@ func TestUnloaded(t *testing.T) {
 	a.Admit(request) // of which nothing is known
 }
 
-// TestUnloadedUnasked: a pod whose shim does not ask counts from when it begins to load.
-func TestUnloadedUnasked(t *testing.T) {
+// TestUnloadedByNext: a pod that wakes counts for the next agent from when its sidecar has come back.
+func TestUnloadedByNext(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "page", snapshot.WholePod)
-	request, _ := a.prepareWake(t)
+	request, dir := a.prepareWake(t)
+	if err := sleep.MarkWaking(dir); err != nil {
+		t.Fatal(err)
+	}
 	a.next(t)
 	a.HoldAsleep(t.Context())
 	if _, err := a.Source(sidecar.Options{Request: request, Token: a.all[request].Token}); err != nil {

@@ -82,7 +82,7 @@ func (rs *Restores) inHurry() bool { return time.Now().UnixNano() < rs.hurried.L
 
 // Asked implements gofer.Source. It records what the sandbox waits for, and reads ahead for it.
 func (s *source) Asked(file string, off, n int64, why gofer.Need) {
-	if isVolume(file) || file == runsc.WorkingSetFile { // a volume is read from its beginning to its end
+	if isVolume(file) || file == runsc.WorkingSetFile || s.holds() { // a volume is read from its beginning to its end
 		return
 	}
 	awaited := why != gofer.Ahead
@@ -188,6 +188,9 @@ func (s *source) Rest(took time.Duration) time.Duration { return s.rs.Pace.Rest(
 
 // Pace implements gofer.Source.
 func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
+	if s.holds() {
+		return gofer.Pace{Held: s.held}
+	}
 	s.rs.mu.Lock()
 	reader := s.restore.reader
 	s.rs.mu.Unlock()

@@ -38,6 +38,9 @@ type restore struct {
 	total    int64             // bytes of all image files
 	start    time.Time
 
+	may     chan struct{} // closed when its pod, which sleeps, may be woken
+	decided chan struct{} // closed when that wakes, if its kernel is loaded beforehand
+
 	waking sync.Mutex  // held while the pod's reminder is written or removed, see reminder.go
 	fed    atomic.Bool // the sandbox may have got a byte of its image
 	urgent atomic.Bool // somebody waits until the sandbox has everything
@@ -52,6 +55,7 @@ type restore struct {
 	state    state
 	err      error // why the restore fails
 	serving  int   // connections of its sidecar
+	ahead    bool  // its kernel is, or was, loaded before the pod wakes
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
 	woken    bool  // the pod was woken, and runs
 	asked    asked
@@ -350,6 +354,9 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Token), []byte(o.Token)) != 1 {
 		return nil, fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
+	}
+	if rs.unwaking(r.Request) {
+		return rs.sourceAhead(r), nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 type source struct {
 	rs      *Restores
 	restore *restore
+	held    <-chan struct{} // closed when the sandbox may have the memory, see beforehand.go; nil: it may
 }
 
 // Size implements gofer.Source.
@@ -72,6 +73,16 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 	if file == runsc.WorkingSetFile {
 		return s.readWorkingSet(off, p)
 	}
+	if s.holds() {
+		if isKernel(file) {
+			return s.readPatiently(ctx, file, off, p)
+		}
+		select {
+		case <-s.held:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if err := s.rs.feed(s.restore); err != nil {
 		return err
 	}
@@ -80,7 +91,7 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 
 // Failed implements gofer.Source. The sandbox cannot live without its memory.
 func (s *source) Failed(file string, err error) {
-	if file != runsc.WorkingSetFile { // it can live without that
+	if file != runsc.WorkingSetFile && !s.holds() { // it can live without that; and a pod sleeps on without it
 		s.restore.note(err)
 		s.rs.endSandbox(s.restore, err)
 	}
@@ -134,6 +145,9 @@ func final(err error) bool {
 // Ended implements gofer.Source.
 func (s *source) Ended(end gofer.End, reason error) {
 	r := s.restore
+	if !errors.Is(reason, gofer.ErrBreach) && s.endedAhead() {
+		return
+	}
 	if reason != nil {
 		r.note(reason)
 	}

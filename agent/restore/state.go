@@ -47,5 +47,7 @@ func (r *restore) on(e event) bool {
 
 // newRestore returns a restore that has just begun.
 func newRestore(rec record) *restore {
-	return &restore{record: rec, ended: make(chan struct{}), start: time.Now()}
+	return &restore{
+		record: rec, ended: make(chan struct{}), may: make(chan struct{}), decided: make(chan struct{}), start: time.Now(),
+	}
 }

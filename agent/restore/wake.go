@@ -13,7 +13,6 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/durable"
-	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 )
 
@@ -165,8 +164,7 @@ func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
 	for request, m := range rs.sleepers() {
 		if m.Sandbox == sandbox {
 			rec, err := rs.readRecord(request)
-			held, unknown := sidecar.Held(rs.Requests.Path(request)) // an earlier agent may have served it
-			ok = err == nil && !rec.Loaded && !rs.wakes(request) && unknown == nil && !held
+			ok = err == nil && !rec.Loaded && !rs.wakes(request) && rs.unwaking(request)
 			return snapshots.ID{Key: rec.Key, UID: rec.UID}, ok
 		}
 	}
@@ -208,7 +206,7 @@ func (rs *Restores) HoldAsleep(ctx context.Context) {
 			rs.log.Error("the snapshot of a pod that sleeps cannot be read", "request", request, "error", err)
 			continue
 		}
-		if waking, err := sidecar.Held(rs.Requests.Path(request)); err != nil || waking {
+		if !rs.unwaking(request) {
 			continue
 		}
 		if err := rs.Remember(request); err != nil {

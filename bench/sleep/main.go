@@ -50,7 +50,7 @@ type plan struct {
 }
 
 // scenarios are the names of all scenarios.
-var scenarios = []string{"wake", "fall", "traffic", "dense", "idle", "false", "ready", "unready"}
+var scenarios = []string{"wake", "fall", "traffic", "dense", "idle", "false", "ready", "unready", "loaded"}
 
 // maxPods is how many addresses a bed has for pods, less a few.
 const maxPods = 240

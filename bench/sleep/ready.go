@@ -9,8 +9,15 @@ import (
 	"diapause.dev/runsc/sleep"
 )
 
-// ready measures the wakes of pods that are ready and of pods that are not, in turns. They are of each size, on new
-// connections and on one that stays open.
+// readiness is how pods are ready whose wakes are measured: with their kernel loaded, with their sandbox created, and not
+// at all. Only the repaired build of runsc loads a kernel.
+var readiness = []struct {
+	kind        string
+	ready, load bool
+}{{"loaded", true, true}, {"ready", true, false}, {"unready", false, false}}
+
+// ready measures the wakes of pods that are ready in either way and of pods that are not, in turns. They are of each
+// size, on new connections and on one that stays open.
 func (m *meter) ready(ctx context.Context) error {
 	runtime, err := cri.Dial(ctx, cri.Options{})
 	if err != nil {
@@ -34,17 +41,19 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 	var f falls
 	took := make(map[string]times)
 	for range m.trials {
-		for _, ready := range []bool{true, false} {
+		for _, r := range readiness {
+			if r.load && m.runsc != "runsc-fast" {
+				continue
+			}
 			for on, ask := range map[string]func(context.Context) (time.Duration, error){
 				"http": s.askFresh, "keepalive": s.askKept,
 			} {
 				if err := m.fall(ctx, s, &f); err != nil {
 					return err
 				}
-				kind := "unready"
-				if ready {
-					kind = "ready"
-					if err := runtime.OrderSleep(ctx, s.ID, sleep.Order{Verb: sleep.MakeReady}); err != nil {
+				if r.ready {
+					o := sleep.Order{Verb: sleep.MakeReady, Load: r.load}
+					if err := runtime.OrderSleep(ctx, s.ID, o); err != nil {
 						return err
 					}
 				}
@@ -53,15 +62,19 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 				if err != nil {
 					return err
 				}
-				took[kind+"/"+on] = append(took[kind+"/"+on], answered)
+				took[r.kind+"/"+on] = append(took[r.kind+"/"+on], answered)
 				if _, err := s.askKept(ctx); err != nil { // the kept connection is there for the next sleep
 					return err
 				}
 			}
 		}
 	}
-	for _, kind := range []string{"ready/http", "unready/http", "ready/keepalive", "unready/keepalive"} {
-		m.add(fmt.Sprintf("%s/%dMiB", kind, mib), took[kind])
+	for _, r := range readiness {
+		for _, on := range []string{"http", "keepalive"} {
+			if t := took[r.kind+"/"+on]; len(t) > 0 {
+				m.add(fmt.Sprintf("%s/%s/%dMiB", r.kind, on, mib), t)
+			}
+		}
 	}
 	return verify(ctx, s.address)
 }

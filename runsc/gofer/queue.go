@@ -20,6 +20,8 @@ type Pace struct {
 	// Turns means that processors limit the reads, and not a wire. Then at most half of the processors work on such
 	// reads, for all sandboxes together.
 	Turns bool
+	// Held holds such reads until it is closed. Nil: they are not held.
+	Held <-chan struct{}
 	// GivesWay means that the source's Rest says how long each read ahead of need is followed by none.
 	GivesWay bool
 }
@@ -114,7 +116,7 @@ func (q *queue) changeLocked() {
 // next waits for the next read and takes it. The caller calls done when the read is over. After close there is none.
 func (q *queue) next() (r *readRequest, done func()) {
 	for {
-		r, turn, changed, wait := q.look()
+		r, turn, changed, held, wait := q.look()
 		switch {
 		case r != nil:
 			return r, func() {}
@@ -123,6 +125,7 @@ func (q *queue) next() (r *readRequest, done func()) {
 		}
 		select {
 		case <-changed:
+		case <-held:
 		case <-wait:
 		case turn <- struct{}{}:
 			if r := q.take(); r != nil {
@@ -133,33 +136,36 @@ func (q *queue) next() (r *readRequest, done func()) {
 	}
 }
 
-// look takes the next read if it may be taken at once. Otherwise it returns what to wait for: a turn, a change, the
-// end of a pause. No change means that the queue is closed.
-func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, wait <-chan time.Time) {
+// look takes the next read if it may be taken at once. Otherwise it returns what to wait for: a turn, a change, that
+// reads are no longer held, the end of a pause. No change means that the queue is closed.
+func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, held <-chan struct{}, wait <-chan time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return nil, nil, nil, nil
+		return nil, nil, nil, nil, nil
 	}
 	if len(q.awaited) > 0 {
 		r, q.awaited = q.awaited[0], q.awaited[1:]
-		return r, nil, nil, nil
+		return r, nil, nil, nil, nil
 	}
 	if len(q.ahead) == 0 {
-		return nil, nil, q.changed, nil
+		return nil, nil, q.changed, nil, nil
 	}
 	pace := q.pace(q.ahead[0])
+	if pace.Held != nil {
+		return nil, nil, q.changed, pace.Held, nil
+	}
 	left := pace.Pause - time.Since(q.taken)
 	if pace.GivesWay {
 		left = max(left, time.Until(q.rested))
 	}
 	if left > 0 {
-		return nil, nil, q.changed, time.After(left)
+		return nil, nil, q.changed, nil, time.After(left)
 	}
 	if pace.Turns {
-		return nil, q.turns, q.changed, nil
+		return nil, q.turns, q.changed, nil, nil
 	}
-	return q.takeLocked(), nil, nil, nil
+	return q.takeLocked(), nil, nil, nil, nil
 }
 
 // giveWay returns a function that ends a read ahead of need by calling over, and then has the next one wait.

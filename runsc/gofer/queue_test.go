@@ -171,3 +171,25 @@ func TestHostileQueue(t *testing.T) {
 		t.Error("there is room for more")
 	}
 }
+
+// TestHeld: reads ahead of need are held until a source says otherwise. Others are not.
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan struct{})
+		open := atomic.Bool{}
+		q := newQueue(func(*readRequest) Pace {
+			if open.Load() {
+				return Pace{}
+			}
+			return Pace{Held: held}
+		}, noRest, newTurns())
+		q.put(&readRequest{id: 0}, false)
+		time.AfterFunc(time.Second, func() { q.put(&readRequest{id: 1}, true) })
+		wantNext(t, q, 1, time.Second)()
+		time.AfterFunc(time.Hour, func() {
+			open.Store(true)
+			close(held)
+		})
+		wantNext(t, q, 0, time.Hour)()
+	})
+}

@@ -28,7 +28,7 @@ type podSleep struct {
 	network   *sleep.Network        // set before the sandbox starts; nil: the pod has none of its own, and cannot sleep
 
 	// The fields below are guarded by the turn of state.
-	ready  bool        // its sandbox has been created again: see ready.go
+	ready  readiness   // see ready.go
 	image  string      // the image path by which the pod is woken
 	since  time.Time   // when it fell asleep
 	failed *failedWake // its last wake, if that has failed and the agent has not prepared another
@@ -105,7 +105,7 @@ func (p *podSleep) release(ctx context.Context, e sleepstate.Event) {
 func (p *podSleep) leave() {
 	p.endWatch()
 	p.warn(p.network.Unsilence(), "let the kernel speak")
-	p.ready = false
+	p.ready = notReady
 	p.warn(errors.Join(sleep.UnmarkReady(p.image), sleep.Unmark(p.image)), "mark that it is awake")
 	p.s.ports.holdPaused(nil)
 	p.failed = nil
@@ -131,7 +131,10 @@ func (p *podSleep) remove(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for _, x := range p.others() {
-		all.Go(func() { remove(x.id) })
+		all.Go(func() {
+			remove(x.id)
+			p.warn(x.removeFilestore(p.c.bundle.id), "remove the file of container "+x.id)
+		})
 	}
 	all.Wait()
 	remove(p.c.bundle.id)

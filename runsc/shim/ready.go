@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"diapause.dev/runsc/revive"
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -14,13 +15,26 @@ import (
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
-// A pod that sleeps is ready if its sandbox has been created again, and not restored: it has no memory of the pod, and
-// has read nothing of its snapshot. A wake restores that sandbox, and need not create one. If anything is wrong with
-// it, it is discarded, and the pod wakes as any other. The agent decides which pods are ready.
+// A pod that sleeps is ready if its sandbox has been created again. With the repaired build its kernel may be loaded,
+// too: the sandbox waits for the pod's containers then, whose gofers are there, and for its network. It has nothing of
+// the pod's memory, for the agent gives it nothing before the pod wakes. A wake goes on with that sandbox. If anything
+// is wrong with it, it is discarded, and the pod wakes as any other. The agent decides which pods are ready.
 
-// makeReady carries out the order to make the pod ready. Who wants to wake or end the pod meanwhile waits for that. A
-// pod that is not asleep stays as it is, and the error is of kind ErrUnfit.
-func (p *podSleep) makeReady(ctx context.Context) error {
+// readiness is how far the sandbox of a pod that sleeps is.
+type readiness int
+
+const (
+	notReady readiness = iota
+	created            // runsc has created the sandbox container
+	kernelLoaded
+)
+
+// String returns how far it is, for the log.
+func (r readiness) String() string { return [...]string{"no", "created", "kernel loaded"}[r] }
+
+// makeReady carries out the order to make the pod ready, with its kernel loaded or not. Who wants to wake or end the pod
+// meanwhile waits for that. A pod that is not asleep stays as it is, and the error is of kind ErrUnfit.
+func (p *podSleep) makeReady(ctx context.Context, load bool) error {
 	give, err := p.state.Take(ctx)
 	if err != nil {
 		return err
@@ -29,22 +43,49 @@ func (p *podSleep) makeReady(ctx context.Context) error {
 	if p.state.Now() != sleepstate.Asleep {
 		return fmt.Errorf("%w: it is %v", sleep.ErrUnfit, p.state.Now())
 	}
-	if p.ready && !p.c.bundle.gone() {
+	if p.ready != notReady && !p.c.bundle.gone() {
 		return nil
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.WithoutCancel(ctx), p.namespace), wakeLimit)
 	defer cancel()
 	p.discardReady(ctx)
-	if err := p.createSandbox(ctx); err != nil {
-		p.ready = true // runsc may have created a part
-		p.discardReady(ctx)
-		return fmt.Errorf("create its sandbox again: %w", err)
+	if load = load && len(p.others()) > 0; load {
+		if err := p.tryReady(ctx, kernelLoaded, p.loadKernel); err != nil {
+			log.L.WithError(err).Warnf("sandbox %s is made ready to wake without its kernel", p.c.bundle.id)
+			load = false
+		}
 	}
-	p.ready = true
+	if !load {
+		if err := p.tryReady(ctx, created, p.createSandbox); err != nil {
+			return fmt.Errorf("create its sandbox again: %w", err)
+		}
+	}
 	p.warn(sleep.MarkReady(p.image), "mark that it is ready")
-	log.L.Infof("sandbox %s is ready to wake, after %v", p.c.bundle.id, time.Since(began))
+	log.L.Infof("sandbox %s is ready to wake (%v), after %v", p.c.bundle.id, p.ready, time.Since(began))
 	return nil
+}
+
+// tryReady has f make the pod ready. If that fails, it leaves nothing of it.
+func (p *podSleep) tryReady(ctx context.Context, r readiness, f func(context.Context) error) error {
+	p.ready = r // runsc may create a part
+	err := f(ctx)
+	if err != nil {
+		p.discardReady(ctx)
+	}
+	return err
+}
+
+// loadKernel has runsc create the sandbox container and load its kernel, and prepare the other containers.
+func (p *podSleep) loadKernel(ctx context.Context) error {
+	runtime, err := p.c.runtime(ctx)
+	if err != nil {
+		return err
+	}
+	if err := revive.Sandbox(ctx, runtime, p.c.bundle.id, p.c.bundle.dir, p.image, true); err != nil {
+		return fmt.Errorf("load its kernel: %w", whyRunsc(err, runtime.Log))
+	}
+	return p.eachOther(ctx, p.prepare)
 }
 
 // createSandbox has runsc create the sandbox container.
@@ -77,21 +118,21 @@ func (p *podSleep) dropReady(ctx context.Context) error {
 
 // discardReady ends the sandbox of a pod that is ready. The turn is taken.
 func (p *podSleep) discardReady(ctx context.Context) {
-	if !p.ready {
+	if p.ready == notReady {
 		return
 	}
-	p.ready = false
+	p.ready = notReady
 	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
 	p.warn(sleep.UnmarkReady(p.image), "mark that it is not ready")
 	p.warn(p.c.bundle.kill(), "end the sandbox that was ready")
+	p.warn(p.dropRestores(ctx), "end the restore of its containers")
 	p.remove(ctx)
 }
 
-// takeReady reports whether the wake that begins has a sandbox that was created before. One that has ended is
-// discarded.
-func (p *podSleep) takeReady(ctx context.Context) bool {
-	if p.ready && p.c.bundle.gone() {
+// takeReady returns how far the sandbox is for the wake that begins. One that has ended is discarded.
+func (p *podSleep) takeReady(ctx context.Context) readiness {
+	if p.ready != notReady && p.c.bundle.gone() {
 		log.L.Warnf("sandbox %s was ready to wake, and has ended: it is created again", p.c.bundle.id)
 		p.discardReady(ctx)
 	}

@@ -1,7 +1,10 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -132,4 +135,18 @@ func (r *residents) ended(id string) bool {
 	defer r.mu.Unlock()
 	x := r.all[id]
 	return x == nil || x.dead
+}
+
+// filestorePrefix begins the name of the file in which gVisor keeps what a container has written to its root file
+// system (runsc/boot, SelfFilestorePrefix). The id of the sandbox follows.
+const filestorePrefix = ".gvisor.filestore."
+
+// removeFilestore removes that file of a container without a sandbox. Runsc leaves it behind if it is killed while it
+// restores the container, and does not restore one that has such a file.
+func (x *resident) removeFilestore(sandbox string) error {
+	err := os.Remove(filepath.Join(x.bundle, "rootfs", filestorePrefix+sandbox))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }

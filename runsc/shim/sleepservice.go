@@ -478,7 +478,7 @@ func (z *sleepService) do(ctx context.Context, id string, o sleep.Order) error {
 	case sleep.End:
 		return z.exits.end(ctx, o)
 	case sleep.MakeReady:
-		return z.makeReady(ctx)
+		return z.makeReady(ctx, o.Load)
 	case sleep.DropReady:
 		return z.dropReady(ctx)
 	case sleep.Count, sleep.Senders:

@@ -168,17 +168,44 @@ func (p *steps) runtimeOf(ctx context.Context, x *resident) (*runsccmd.Runsc, er
 // recreate begins to create a container of the pod again, other than the sandbox container. It returns before that is
 // done.
 func (p *steps) recreate(ctx context.Context, x *resident) error {
+	return p.beginRestore(ctx, x, func(r *runsccmd.Runsc) (*revive.Revival, error) {
+		return revive.Begin(r, x.id, x.bundle, x.streams, wakeLimit)
+	})
+}
+
+// prepare does so in a sandbox whose kernel is loaded, and has all done for the container that can be done before the
+// pod wakes.
+func (p *steps) prepare(ctx context.Context, x *resident) error {
+	first := x == p.others()[0] // sets the network
+	return p.beginRestore(ctx, x, func(r *runsccmd.Runsc) (*revive.Revival, error) {
+		return revive.Prepare(r, x.id, x.bundle, x.streams, wakeLimit, first)
+	})
+}
+
+func (p *steps) beginRestore(ctx context.Context, x *resident,
+	begin func(*runsccmd.Runsc) (*revive.Revival, error),
+) error {
 	runtime, err := p.runtimeOf(ctx, x)
 	if err != nil {
 		return err
 	}
 	p.c.process.terminals.again(x.id)
-	r, err := revive.Begin(runtime, x.id, x.bundle, x.streams, wakeLimit)
+	r, err := begin(runtime)
 	if err != nil {
 		return fmt.Errorf("create container %s: %w", x.id, err)
 	}
 	x.revival.Store(r)
 	return nil
+}
+
+// dropRestores ends what beginRestore has begun.
+func (p *steps) dropRestores(ctx context.Context) error {
+	return p.eachOther(ctx, func(ctx context.Context, x *resident) error {
+		if r := x.revival.Swap(nil); r != nil {
+			return r.Drop(ctx)
+		}
+		return nil
+	})
 }
 
 // restoreContainer restores a container that is being created again. The last container's restore loads the sandbox.

@@ -195,7 +195,7 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 		z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
 		z.discard()
 		z.move(ctx, sleepstate.Fail)
-		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since, ready: ready}
+		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since, ready: ready != notReady}
 		return z.failed
 	}
 	took := time.Since(began)
@@ -206,7 +206,7 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations,
 		Woken: &localv1.Woken{
 			Cause: cause, Took: durationpb.New(took), Delivered: int64(delivered.Sent), Dropped: int64(delivered.Dropped),
-			Ready: ready,
+			Ready: ready != notReady,
 		},
 	})
 	return nil
@@ -217,13 +217,8 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 func (z *waking) discard() {
 	ctx, cancel := context.WithTimeout(context.Background(), quietLimit)
 	defer cancel()
-	z.warn(z.eachOther(ctx, func(ctx context.Context, x *resident) error {
-		if r := x.revival.Swap(nil); r != nil {
-			return r.Drop(ctx)
-		}
-		return nil
-	}), "end the restore of its containers")
-	z.ready = false
+	z.warn(z.dropRestores(ctx), "end the restore of its containers")
+	z.ready = notReady
 	z.warn(sleep.UnmarkReady(z.image), "mark that it is not ready")
 	z.remove(ctx)
 }
@@ -270,6 +265,10 @@ func (z *waking) takeAsleep() (give func(), err error) {
 		}
 		failed, image, over := z.failed, z.image, z.state.Over()
 		if failed == nil && admitted == image {
+			if err := sleep.MarkWaking(image); err != nil { // the agent would not know that it wakes
+				give()
+				return nil, err
+			}
 			z.move(context.Background(), sleepstate.Wake)
 			return give, nil
 		}
@@ -346,19 +345,22 @@ func (t *stages) String() string { return strings.Join(t.texts, "; ") }
 // created while the sandbox is, and restored once it waits for them. What runsc does after that, no packet need wait
 // for.
 func (z *waking) recreateAll(ctx context.Context, runtime *runsccmd.Runsc, t *stages) (d sleep.Delivered, err error) {
+	if z.ready == kernelLoaded {
+		return z.restoreOthers(ctx, t)
+	}
 	var g errgroup.Group // without a context: a runsc that is killed while it creates a sandbox leaves orphans
 	var failed error     // once over is closed
 	over := make(chan struct{})
 	g.Go(func() error {
 		defer close(over)
-		if err := revive.Sandbox(ctx, runtime, z.c.bundle.id, z.c.bundle.dir, z.image); err != nil {
+		if err := revive.Sandbox(ctx, runtime, z.c.bundle.id, z.c.bundle.dir, z.image, false); err != nil {
 			failed = fmt.Errorf("restore it: %w", whyRunsc(err, runtime.Log))
 		}
 		return failed
 	})
 	g.Go(func() error {
 		state := revive.StateOf(runtime.Root, z.c.bundle.id)
-		if !z.ready && !revive.Await(state.Begun, over) && failed != nil {
+		if z.ready == notReady && !revive.Await(state.Begun, over) && failed != nil {
 			return nil
 		}
 		if err := z.eachOther(ctx, z.recreate); err != nil {
@@ -370,20 +372,26 @@ func (z *waking) recreateAll(ctx context.Context, runtime *runsccmd.Runsc, t *st
 			return nil
 		}
 		t.ended("sandbox created")
-		if err := z.eachOther(ctx, z.restoreContainer); err != nil {
-			return err
-		}
-		t.ended("restored")
 		var err error
-		d, err = z.watch.Load().Deliver()
-		z.warn(err, "deliver packets")
-		return nil
+		d, err = z.restoreOthers(ctx, t)
+		return err
 	})
 	err = g.Wait()
 	if failed != nil { // it is why a container could not be created either
 		err = failed
 	}
 	return d, err
+}
+
+// restoreOthers restores the containers other than the sandbox container, and delivers the packets that were held.
+func (z *waking) restoreOthers(ctx context.Context, t *stages) (d sleep.Delivered, err error) {
+	if err := z.eachOther(ctx, z.restoreContainer); err != nil {
+		return d, err
+	}
+	t.ended("restored")
+	d, err = z.watch.Load().Deliver()
+	z.warn(err, "deliver packets")
+	return d, nil
 }
 
 // failWake ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it

@@ -58,6 +58,24 @@ func Marked(imagePath string) (m Mark, ok bool) {
 	return m, err == nil && json.Unmarshal(data, &m) == nil
 }
 
+// wakingFile is a file beside the mark. It says that the pod's wake has begun. The shim writes it before a sandbox gets
+// anything of the memory, the agent reads it; it goes with the image path.
+const wakingFile = "waking"
+
+// MarkWaking notes in an image path that the pod's wake begins.
+func MarkWaking(imagePath string) error {
+	if err := os.WriteFile(filepath.Join(imagePath, wakingFile), nil, 0o600); err != nil {
+		return fmt.Errorf("mark that a pod's wake begins: %w", err)
+	}
+	return nil
+}
+
+// Waking reports whether the wake of the pod that sleeps has begun. If that cannot be found out, it has.
+func Waking(imagePath string) bool {
+	_, err := os.Lstat(filepath.Join(imagePath, wakingFile))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
 // readyFile is a file beside the mark. It exists while the pod has a sandbox that was created for its wake. The shim
 // writes and removes it, the agent reads it.
 const readyFile = "ready"

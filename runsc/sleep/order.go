@@ -55,7 +55,8 @@ const (
 	Stay  Verb = "stay"  // undo Watch
 	Wake  Verb = "wake"  // restore the sandbox, and return when it runs
 	End   Verb = "end"   // the pod ends in its sleep, with Status
-	// MakeReady has the sandbox of a pod that sleeps created, so that its wake need not do so. DropReady undoes that.
+	// MakeReady has the sandbox of a pod that sleeps created, so that its wake need not do so, and with Load its kernel
+	// loaded. DropReady undoes that.
 	MakeReady Verb = "ready"
 	DropReady Verb = "unready"
 	Count     Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
@@ -74,6 +75,7 @@ type Order struct {
 	Ignored   []traffic.Ignored `json:"ignored,omitempty"`
 	WakeToEnd bool              `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
 	Cause     string            `json:"cause,omitempty"`     // of Wake
+	Load      bool              `json:"load,omitempty"`      // of MakeReady: with the repaired build of runsc alone
 	Status    int               `json:"status,omitempty"`    // exit status, of End
 	// Asleep, of End: if the pod is awake, that is an error of kind ErrUnfit, and the pod runs on.
 	Asleep bool `json:"asleep,omitempty"`

@@ -16,12 +16,12 @@ import (
 )
 
 // readyFlag returns the agent's flag for that many pods that are ready.
-func readyFlag(pods int) string { return fmt.Sprint("--ready-memory=", pods*ready.Cost) }
+func readyFlag(pods int) string { return fmt.Sprint("--ready-memory=", pods*ready.LoadedCost) }
 
 // ready has a pod that sleeps made ready to wake, as the agent does after some seconds.
 func (n *node) ready(p *bed.Pod) {
 	n.Helper()
-	if err := n.containerd().OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.MakeReady}); err != nil {
+	if err := n.containerd().OrderSleep(n.ctx, p.ID, sleep.Order{Verb: sleep.MakeReady, Load: true}); err != nil {
 		n.Fatal(err)
 	}
 	if err := n.topsReady(p, true); err != nil {

@@ -58,7 +58,7 @@ func (c *coverage) add(args, env []string, beds bool) ([]string, []string) {
 func cover(cmd *exec.Cmd) {
 	if dir := os.Getenv(coverageVariable); dir != "" {
 		cmd.Args = append(cmd.Args, "-test.gocoverdir="+dir)
-		cmd.Env = append(os.Environ(), "GOCOVERDIR="+dir)
+		cmd.Env = append(os.Environ(), "GOCOVERDIR="+dir, coverageVariable+"=") // a test may run a suite of its own
 	}
 }
 
