@@ -36,9 +36,9 @@ func mustRead(t *testing.T, s gofer.Source) {
 	}
 }
 
-// TestKernelBeforehand: the sandbox of a pod that sleeps gets the kernel's state, and the pod still sleeps: its reminder
-// stays, and if the sandbox goes, another one gets the same. Nothing of the memory is had before the pod wakes, also
-// from the next agent, which may not know that it has let it wake.
+// TestKernelBeforehand: the sandbox of a pod that sleeps gets the kernel's state, and the pod still sleeps: its
+// reminder stays, and if the sandbox goes, another one gets the same. Nothing of the memory is had before the pod
+// wakes, also from the next agent, which may not know that it has let it wake.
 func TestKernelBeforehand(t *testing.T) {
 	for name, next := range map[string]bool{"same agent": false, "next agent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestKernelBeforehand(t *testing.T) {
 	}
 }
 
-// TestHostileBeforehand: a sidecar that breaks the protocol while the pod sleeps ends the restore, as one that breaks it
-// later does.
+// TestHostileBeforehand: a sidecar that breaks the protocol while the pod sleeps ends the restore, as one that breaks
+// it later does.
 func TestHostileBeforehand(t *testing.T) {
 	a := newRig(t)
 	a.config.Runtime = empty{}

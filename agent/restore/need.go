@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/workingset"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/gofer"
 )
@@ -123,11 +124,11 @@ func (r *restore) noteAsked(s *snapshots.Reader, file string, off, n int64, why 
 			return
 		}
 	}
-	most := maxAsked
+	most := workingset.Max
 	if guided {
 		most = max(maxGuided, s.Expected().Chunks())
 	}
-	r.asked.add(s.Reader, file, off, n, most)
+	r.asked.Add(s.Reader, file, off, n, most)
 }
 
 // note notes a read of the memory. It returns what to read ahead, if anything.

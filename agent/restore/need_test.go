@@ -94,7 +94,7 @@ func TestPace(t *testing.T) {
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	prompt = true
 	want("it asks at once for what it waits for", gofer.Pace{Turns: true})
-	if n := len(r.asked.chunks()); n != 1 {
+	if n := len(r.asked.Chunks()); n != 1 {
 		t.Errorf("%d chunks were waited for, want 1", n)
 	}
 	s.Expect(s.Locate(runsc.PagesFile, snapshots.ChunkSize, 1))

@@ -16,8 +16,10 @@ import (
 	"diapause.dev/agent/outside"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/podnames"
+	"diapause.dev/agent/recorded"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/workingset"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -58,7 +60,7 @@ type restore struct {
 	ahead    bool  // its kernel is, or was, loaded before the pod wakes
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
 	woken    bool  // the pod was woken, and runs
-	asked    asked
+	asked    workingset.Asked
 	late     int // reads that came late; rs.mu guards it
 	need     need
 	read     int64 // bytes handed to the sandbox
@@ -186,7 +188,7 @@ func (rs *Restores) Prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	return Prepared{
 		Request: r.Request, Dir: dir, Key: r.Key, Scope: r.Scope, Containers: len(meta.Pod.Containers), Volumes: r.volumes,
 		Payloads:  r.payloads,
-		Terminals: terminalsOf(meta.Pod), ExitCodes: exitCodesOf(meta.Pod),
+		Terminals: recorded.Terminals(meta.Pod), ExitCodes: recorded.ExitCodes(meta.Pod),
 	}, nil
 }
 
@@ -275,7 +277,7 @@ func (rs *Restores) attach(ctx context.Context, r *restore) error {
 		err = rs.check(ctx, r, reader)
 	}
 	if err == nil {
-		if err = checkRecord(r.meta.Pod); err != nil {
+		if err = recorded.Check(r.meta.Pod); err != nil {
 			err = fmt.Errorf("snapshot %s: %w", r.Key, err)
 		}
 	}
@@ -519,7 +521,7 @@ func (rs *Restores) finish(r *restore, err error) {
 	rs.mu.Lock()
 	delete(rs.all, r.Request)
 	if err == nil && r.reader != nil && r.seenThrough() {
-		rs.record(r.reader, r.asked.chunks())
+		rs.record(r.reader, r.asked.Chunks())
 	}
 	rs.mu.Unlock()
 	rs.drop(r)

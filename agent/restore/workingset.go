@@ -2,18 +2,13 @@ package restore
 
 import (
 	"context"
-	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/workingset"
 	"diapause.dev/runsc"
 	"diapause.dev/storage"
 )
-
-// maxAsked bounds the chunks of a working set: half a GiB of memory.
-const maxAsked = 512 << 20 / snapshots.ChunkSize
 
 // maxGuided is how many chunks a working set may grow to by restores of sandboxes that know it: 32 MiB. They load all
 // of it before anything else.
@@ -22,38 +17,6 @@ const maxGuided = 32 << 20 / snapshots.ChunkSize
 // maxExpected is how many chunks of a working set a sandbox is told: what a reader fetches or decodes beforehand, see
 // storage.Reader.PrefetchChunks. With more, it would ask for what is not there yet, and wait for that in small reads.
 const maxExpected = 48 << 20 / snapshots.ChunkSize
-
-// asked is what a sandbox has waited for, in the order in which it asked.
-type asked struct {
-	mu   sync.Mutex
-	seen map[storage.ChunkRef]bool
-	list []storage.ChunkRef
-}
-
-// add notes that a range of a file was asked for, if that is not too much.
-func (a *asked) add(r *storage.Reader, file string, off, n int64, most int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.seen == nil {
-		a.seen = make(map[storage.ChunkRef]bool)
-	}
-	if len(a.list) >= most {
-		return
-	}
-	for _, c := range r.Locate(file, off, n) {
-		if !a.seen[c] {
-			a.seen[c] = true
-			a.list = append(a.list, c)
-		}
-	}
-}
-
-// chunks returns what was asked for.
-func (a *asked) chunks() []storage.ChunkRef {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.list[:min(len(a.list), maxAsked)]
-}
 
 // Time limits for background work on working sets.
 const (
@@ -114,7 +77,7 @@ func (rs *Restores) known(ctx context.Context, s *snapshots.Reader) []storage.Ch
 	if err != nil { // each chunk is decoded when it is asked for
 		rs.log.Debug("no working set", "snapshot", s.Manifest.Meta.Key.String(), "error", err)
 	}
-	chunks = chunks[:min(len(chunks), maxAsked)]
+	chunks = chunks[:min(len(chunks), workingset.Max)]
 	s.Expect(chunks[:min(len(chunks), maxExpected)])
 	return chunks
 }
@@ -137,21 +100,11 @@ func (rs *Restores) first(ctx context.Context, s *snapshots.Reader) []storage.Ch
 	}
 	chunks := s.Locate(f.Name, 0, min(f.Size, headBytes))
 	if set := rs.known(ctx, s); set != nil {
-		return distinct(append(chunks, set...))
+		return workingset.Distinct(append(chunks, set...))
 	}
 	end := max(0, f.Size-guessBytes)
 	chunks = append(chunks, s.Locate(f.Name, end, f.Size-end)...)
-	return distinct(append(chunks, s.Locate(f.Name, 0, min(guessBytes, end))...))
-}
-
-// distinct returns chunks in the same order, each once.
-func distinct(chunks []storage.ChunkRef) []storage.ChunkRef {
-	seen := make(map[storage.ChunkRef]bool, len(chunks))
-	return slices.DeleteFunc(chunks, func(c storage.ChunkRef) bool {
-		again := seen[c]
-		seen[c] = true
-		return again
-	})
+	return workingset.Distinct(append(chunks, s.Locate(f.Name, 0, min(guessBytes, end))...))
 }
 
 // record adds what a restore has waited for to the working set in the store, beside the snapshot, for the next restore.
@@ -163,50 +116,8 @@ func (rs *Restores) record(s *snapshots.Reader, chunks []storage.ChunkRef) {
 	rs.Life.Go(func() {
 		ctx, cancel := context.WithTimeout(rs.Life.Context(), recordTime)
 		defer cancel()
-		if err := putWorkingSet(ctx, s, chunks); err != nil {
+		if err := workingset.Put(ctx, s, chunks); err != nil {
 			rs.log.Warn("working set not recorded", "snapshot", s.Manifest.Meta.Key.String(), "error", err)
 		}
 	})
-}
-
-// putWorkingSet writes a working set if the store has the snapshot, and a working set that lacks some of the chunks, or
-// none.
-func putWorkingSet(ctx context.Context, s *snapshots.Reader, chunks []storage.ChunkRef) error {
-	m, err := s.Far.Manifest(ctx, s.Manifest.Meta.Key)
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil
-	}
-	if err != nil || m.Digest != s.Manifest.Digest { // another snapshot of that name
-		return err
-	}
-	known, err := s.Far.WorkingSet(ctx, s.Manifest)
-	if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrCorrupt) {
-		return err
-	}
-	if merged, changed := merge(known, chunks); changed {
-		return s.Far.PutWorkingSet(ctx, s.Manifest, merged)
-	}
-	return nil
-}
-
-// merge returns a working set of what a restore has waited for now and, behind it, what earlier ones have. It is no
-// longer than the known one, or than twice what this restore has waited for. So chunks that nobody waits for any longer
-// go in the end. A sandbox that loads fast hardly waits, so a restore that has waited for little removes nothing else.
-// changed is false if everything was known.
-func merge(known, now []storage.ChunkRef) (merged []storage.ChunkRef, changed bool) {
-	before, later := make(map[storage.ChunkRef]bool, len(known)), make(map[storage.ChunkRef]bool, len(now))
-	for _, c := range known {
-		before[c] = true
-	}
-	for _, c := range now {
-		later[c] = true
-		changed = changed || !before[c]
-	}
-	merged = append(merged, now...)
-	for _, c := range known {
-		if !later[c] {
-			merged = append(merged, c)
-		}
-	}
-	return merged[:min(len(merged), max(len(known), 2*len(now)), maxAsked)], changed
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/workingset"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/gofer"
@@ -87,7 +88,7 @@ func TestGuided(t *testing.T) {
 	src.Asked(runsc.PagesFile, 9*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Awaited)
 	wanted := slices.Concat(s.Locate(runsc.PagesFile, 7*snapshots.ChunkSize, 1),
 		s.Locate(runsc.PagesFile, 9*snapshots.ChunkSize, 1))
-	if got := r.asked.chunks(); !slices.Equal(got, wanted) {
+	if got := r.asked.Chunks(); !slices.Equal(got, wanted) {
 		t.Errorf("recorded %v, want what is expected or waited for since the sandbox knows the working set, %v", got, wanted)
 	}
 }
@@ -95,12 +96,12 @@ func TestGuided(t *testing.T) {
 // TestHostileWorkingSet: a working set in the store that names any number of chunks is cut off.
 func TestHostileWorkingSet(t *testing.T) {
 	rs, s, _ := farSnapshot(t)
-	many := slices.Repeat(s.Locate(runsc.PagesFile, 0, 2*snapshots.ChunkSize), maxAsked)
+	many := slices.Repeat(s.Locate(runsc.PagesFile, 0, 2*snapshots.ChunkSize), workingset.Max)
 	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, many); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(rs.known(t.Context(), s)); n != maxAsked {
-		t.Errorf("%d chunks are known, want %d", n, maxAsked)
+	if n := len(rs.known(t.Context(), s)); n != workingset.Max {
+		t.Errorf("%d chunks are known, want %d", n, workingset.Max)
 	}
 	if n := s.Expected().Chunks(); n != maxExpected {
 		t.Errorf("%d chunks are expected, want %d", n, maxExpected)
@@ -110,13 +111,13 @@ func TestHostileWorkingSet(t *testing.T) {
 // TestWorkingSet: what a sandbox asked for is recorded once, and prefetched before the next sandbox asks.
 func TestWorkingSet(t *testing.T) {
 	rs, s, b := farSnapshot(t)
-	var a asked
+	var a workingset.Asked
 	for _, i := range []int64{70, 57, 70, 71} {
-		a.add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2, maxAsked)
+		a.Add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2, workingset.Max)
 	}
-	a.add(s.Reader, runsc.PagesFile, 56*snapshots.ChunkSize, 2*snapshots.ChunkSize, maxAsked)
+	a.Add(s.Reader, runsc.PagesFile, 56*snapshots.ChunkSize, 2*snapshots.ChunkSize, workingset.Max)
 	index := func() (list []uint32) {
-		for _, c := range a.chunks() {
+		for _, c := range a.Chunks() {
 			list = append(list, c.Index)
 		}
 		return list
@@ -124,12 +125,12 @@ func TestWorkingSet(t *testing.T) {
 	if got := index(); !slices.Equal(got, []uint32{70, 57, 71, 56}) {
 		t.Fatalf("asked for %v", got)
 	}
-	rs.record(s, a.chunks())
+	rs.record(s, a.Chunks())
 	rs.Life.Wait()
-	rs.record(s, a.chunks()[:1]) // by another restore
+	rs.record(s, a.Chunks()[:1]) // by another restore
 	rs.Life.Wait()
 	head := s.Locate(runsc.PagesFile, 0, headBytes)
-	if got := rs.first(t.Context(), s); !slices.Equal(got, append(head, a.chunks()...)) {
+	if got := rs.first(t.Context(), s); !slices.Equal(got, append(head, a.Chunks()...)) {
 		t.Errorf("recorded: %v", got)
 	}
 
@@ -186,42 +187,6 @@ func TestNoWorkingSet(t *testing.T) {
 	}
 }
 
-// TestMerge: what was waited for now comes first, and what earlier restores waited for stays, for a while.
-func TestMerge(t *testing.T) {
-	refs := func(index ...uint32) (list []storage.ChunkRef) {
-		for _, i := range index {
-			list = append(list, storage.ChunkRef{Index: i})
-		}
-		return list
-	}
-	tests := map[string]struct {
-		known, now, want []storage.ChunkRef
-		changed          bool
-	}{
-		"first":              {nil, refs(3, 1), refs(3, 1), true},
-		"all known":          {refs(1, 2, 3), refs(3), refs(3, 1, 2), false},
-		"one more":           {refs(1, 2, 3), refs(3, 4), refs(3, 4, 1, 2), true},
-		"no longer than was": {refs(1, 2, 3), refs(4), refs(4, 1, 2), true},
-		"as many old as new": {refs(1), refs(2, 3), refs(2, 3, 1), true},
-		"nothing":            {refs(1), nil, refs(1), false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, changed := merge(test.known, test.now)
-			if !slices.Equal(got, test.want) || changed != test.changed {
-				t.Errorf("got %v, changed %t, want %v, %t", got, changed, test.want, test.changed)
-			}
-		})
-	}
-	var many []storage.ChunkRef
-	for i := range uint32(maxAsked) {
-		many = append(many, storage.ChunkRef{Index: i})
-	}
-	if got, _ := merge(many, refs(maxAsked, maxAsked+1)); len(got) != maxAsked {
-		t.Errorf("merged into %d chunks, want %d", len(got), maxAsked)
-	}
-}
-
 // TestPartialWorkingSet: nothing is recorded of a restore that failed or that another agent began. If such a restore
 // was recorded all the same, the next complete one replaces its working set.
 func TestPartialWorkingSet(t *testing.T) {
@@ -232,7 +197,7 @@ func TestPartialWorkingSet(t *testing.T) {
 		rs.Readers.Retain(s)
 		r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
 		r.reader, r.serving = s, 1
-		r.asked.add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize, maxAsked)
+		r.asked.Add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize, workingset.Max)
 		rs.all[r.Request] = r
 		end(r)
 		rs.Life.Wait()
@@ -263,14 +228,14 @@ func TestPartialWorkingSet(t *testing.T) {
 	}
 	more := s.Locate(runsc.PagesFile, 9*snapshots.ChunkSize, 1)
 	if set := restored(func(r *restore) {
-		r.asked.add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, maxAsked)
+		r.asked.Add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, workingset.Max)
 		r.note(failure)
 		ended(r, gofer.Loaded)
 	}); len(set) != 3 || slices.Contains(set, more[0]) {
 		t.Errorf("a restore that failed has changed it to %v", set)
 	}
 	if set := restored(func(r *restore) {
-		r.asked.add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, maxAsked)
+		r.asked.Add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, workingset.Max)
 		ended(r, gofer.Loaded)
 	}); len(set) != 4 || !slices.Contains(set, more[0]) {
 		t.Errorf("after another restore it is %v, want one more", set)

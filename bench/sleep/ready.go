@@ -3,14 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"diapause.dev/cri"
 	"diapause.dev/runsc/sleep"
+	"github.com/prometheus/procfs"
 )
 
-// readiness is how pods are ready whose wakes are measured: with their kernel loaded, with their sandbox created, and not
-// at all. Only the repaired build of runsc loads a kernel.
+// readiness is how pods are ready whose wakes are measured: with their kernel loaded, with their sandbox created, and
+// not at all. Only the repaired build of runsc loads a kernel.
 var readiness = []struct {
 	kind        string
 	ready, load bool
@@ -39,7 +41,7 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 	}
 	defer m.bed.RemovePod(context.WithoutCancel(ctx), s.ID)
 	var f falls
-	took := make(map[string]times)
+	took, most := make(map[string]times), make(map[string]waiting)
 	for range m.trials {
 		for _, r := range readiness {
 			if r.load && m.runsc != "runsc-fast" {
@@ -58,6 +60,11 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 					}
 				}
 				time.Sleep(settleTime)
+				w, err := m.waiting(s)
+				if err != nil {
+					return err
+				}
+				most[r.kind] = most[r.kind].max(w)
 				answered, err := ask(ctx)
 				if err != nil {
 					return err
@@ -75,6 +82,43 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 				m.add(fmt.Sprintf("%s/%s/%dMiB", r.kind, on, mib), t)
 			}
 		}
+		if w, ok := most[r.kind]; ok && m.wants(r.kind) {
+			m.figures.add(fmt.Sprintf("%s/memory/%dMiB", r.kind, mib), inMiB("pod_at_most", w.pod),
+				inMiB("runsc_at_most", w.runsc))
+		}
 	}
 	return verify(ctx, s.address)
+}
+
+// waiting is the memory of what waits for a pod's wake, in bytes.
+type waiting struct {
+	pod   float64 // charged to the pod's cgroup
+	runsc float64 // of the processes of runsc outside of it that wait; what they share counts with its part
+}
+
+func (w waiting) max(v waiting) waiting { return waiting{max(w.pod, v.pod), max(w.runsc, v.runsc)} }
+
+func (m *meter) waiting(s *server) (w waiting, err error) {
+	charged, err := m.charged(s.Pod)
+	if err != nil {
+		return w, err
+	}
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return w, err
+	}
+	all, err := proc.AllProcs()
+	if err != nil {
+		return w, err
+	}
+	var runsc process
+	for _, p := range all {
+		args, _ := p.CmdLine() // it may have ended
+		if slices.Contains(args, "restore") && slices.Contains(args, "--set-network") {
+			if err := runsc.add(p); err != nil {
+				return w, err
+			}
+		}
+	}
+	return waiting{float64(charged), runsc.pss}, nil
 }

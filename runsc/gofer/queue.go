@@ -138,7 +138,9 @@ func (q *queue) next() (r *readRequest, done func()) {
 
 // look takes the next read if it may be taken at once. Otherwise it returns what to wait for: a turn, a change, that
 // reads are no longer held, the end of a pause. No change means that the queue is closed.
-func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, held <-chan struct{}, wait <-chan time.Time) {
+func (q *queue) look() (r *readRequest, turn turns, changed chan struct{}, held <-chan struct{},
+	wait <-chan time.Time,
+) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {

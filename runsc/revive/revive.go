@@ -169,8 +169,8 @@ func (g pidGate) open(ctx context.Context, ended <-chan error) error {
 // maxWhy bounds what runsc says of its failure, in bytes.
 const maxWhy = 4 << 10
 
-// byteGate is the gate of Prepare: runsc goes on when it gets a byte, and writes a zero byte when the container runs, or
-// else why it does not. It may take a while to exit then.
+// byteGate is the gate of Prepare: runsc goes on when it gets a byte, and writes a zero byte when the container runs,
+// or else why it does not. It may take a while to exit then.
 type byteGate struct{ goOn, done *os.File }
 
 func (g byteGate) close() {
@@ -201,8 +201,8 @@ func (g byteGate) open(ctx context.Context, ended <-chan error) error {
 }
 
 // Sandbox creates the sandbox container and restores it. It returns once the sandbox waits for its other containers, or
-// runs if there are none; and when these are being restored by then, once they are. With deferNetwork, which needs runsc
-// of the repaired build, the sandbox has no network until a container of Prepare sets it.
+// runs if there are none; and when these are being restored by then, once they are. With deferNetwork, which needs
+// runsc of the repaired build, the sandbox has no network until a container of Prepare sets it.
 func Sandbox(ctx context.Context, r *runsccmd.Runsc, id, bundle, image string, deferNetwork bool) error {
 	null, err := runc.NewNullIO()
 	if err != nil {

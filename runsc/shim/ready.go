@@ -32,8 +32,8 @@ const (
 // String returns how far it is, for the log.
 func (r readiness) String() string { return [...]string{"no", "created", "kernel loaded"}[r] }
 
-// makeReady carries out the order to make the pod ready, with its kernel loaded or not. Who wants to wake or end the pod
-// meanwhile waits for that. A pod that is not asleep stays as it is, and the error is of kind ErrUnfit.
+// makeReady carries out the order to make the pod ready, with its kernel loaded or not. Who wants to wake or end the
+// pod meanwhile waits for that. A pod that is not asleep stays as it is, and the error is of kind ErrUnfit.
 func (p *podSleep) makeReady(ctx context.Context, load bool) error {
 	give, err := p.state.Take(ctx)
 	if err != nil {

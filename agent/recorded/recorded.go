@@ -1,4 +1,5 @@
-package restore
+// Package recorded reads what a snapshot records of its pod, which may be anything.
+package recorded
 
 import (
 	"fmt"
@@ -8,21 +9,21 @@ import (
 	"diapause.dev/cri"
 )
 
-// maxRecorded bounds how many containers a snapshot may name. All their names go to the shim in one message.
-const maxRecorded = 1000
+// maxContainers bounds how many containers a snapshot may name. All their names go to the shim in one message.
+const maxContainers = 1000
 
 // maxCharacters bounds the control characters of a terminal.
 const maxCharacters = 64
 
-// checkRecord returns an error of kind errkind.ErrInvalid unless a recorded pod is small enough for a shim, and its
+// Check returns an error of kind errkind.ErrInvalid unless a recorded pod is small enough for a shim, and its
 // containers have names that containers have.
-func checkRecord(p snapshot.Pod) error {
+func Check(p snapshot.Pod) error {
 	all := p.Containers[:len(p.Containers):len(p.Containers)]
 	for _, c := range p.Ended {
 		all = append(all, c.Container)
 	}
-	if len(all) > maxRecorded {
-		return fmt.Errorf("%w: its record names %d containers: want at most %d", errkind.ErrInvalid, len(all), maxRecorded)
+	if len(all) > maxContainers {
+		return fmt.Errorf("%w: its record names %d containers: want at most %d", errkind.ErrInvalid, len(all), maxContainers)
 	}
 	for _, c := range all {
 		if !cri.ValidContainer(c.Name) {
@@ -36,8 +37,8 @@ func checkRecord(p snapshot.Pod) error {
 	return nil
 }
 
-// exitCodesOf returns the exit codes of the containers of a recorded pod that had ended, by their names.
-func exitCodesOf(p snapshot.Pod) map[string]int32 {
+// ExitCodes returns the exit codes of the containers of a recorded pod that had ended, by their names.
+func ExitCodes(p snapshot.Pod) map[string]int32 {
 	codes := make(map[string]int32)
 	for _, c := range p.Ended {
 		codes[c.Name] = c.ExitCode
@@ -45,8 +46,8 @@ func exitCodesOf(p snapshot.Pod) map[string]int32 {
 	return codes
 }
 
-// terminalsOf returns the terminal settings of a recorded pod's containers, by their names.
-func terminalsOf(p snapshot.Pod) map[string]*snapshot.Terminal {
+// Terminals returns the terminal settings of a recorded pod's containers, by their names.
+func Terminals(p snapshot.Pod) map[string]*snapshot.Terminal {
 	all := make(map[string]*snapshot.Terminal)
 	for _, c := range p.Containers {
 		if c.Terminal != nil {
