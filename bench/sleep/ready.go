@@ -93,7 +93,7 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 // waiting is the memory of what waits for a pod's wake, in bytes.
 type waiting struct {
 	pod   float64 // charged to the pod's cgroup
-	runsc float64 // of the processes of runsc outside of it that wait; what they share counts with its part
+	runsc float64 // of the processes of runsc outside of it that wait, without what they share
 }
 
 func (w waiting) max(v waiting) waiting { return waiting{max(w.pod, v.pod), max(w.runsc, v.runsc)} }
@@ -120,5 +120,5 @@ func (m *meter) waiting(s *server) (w waiting, err error) {
 			}
 		}
 	}
-	return waiting{float64(charged), runsc.pss}, nil
+	return waiting{float64(charged), runsc.unique}, nil
 }

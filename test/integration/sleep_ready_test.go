@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,8 +17,17 @@ import (
 	"diapause.dev/test/workload/answers"
 )
 
+// repaired reports whether the node's runsc is the repaired build.
+func repaired() bool { return os.Getenv(bed.RunscVariable) == "" }
+
 // readyFlag returns the agent's flag for that many pods that are ready.
-func readyFlag(pods int) string { return fmt.Sprint("--ready-memory=", pods*ready.LoadedCost) }
+func readyFlag(pods int) string {
+	cost := ready.CreatedCost
+	if repaired() {
+		cost = ready.LoadedCost
+	}
+	return fmt.Sprint("--ready-memory=", pods*cost)
+}
 
 // ready has a pod that sleeps made ready to wake, as the agent does after some seconds.
 func (n *node) ready(p *bed.Pod) {
@@ -29,6 +40,12 @@ func (n *node) ready(p *bed.Pod) {
 	}
 	if n.sandboxOfReady(p) == 0 {
 		n.Error("nothing runs for it")
+	}
+	waits := slices.ContainsFunc(pidsOf(n.T, p.Container("app")), func(pid int) bool {
+		return strings.Contains(commandOf(pid), " --go-fd=")
+	})
+	if waits != repaired() {
+		n.Errorf("a restore of its container waits: %v, want it with the repaired build alone", waits)
 	}
 }
 
