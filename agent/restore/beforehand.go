@@ -78,6 +78,7 @@ func (rs *Restores) awaitWake(r *restore) {
 	r.begun()
 	r.mu.Unlock()
 	rs.Life.Go(func() { rs.warmWake(r) })
+	rs.Life.Go(func() { _ = rs.feed(r) }) // saves time: the first read reports an error
 	close(r.decided)
 }
 

@@ -77,6 +77,17 @@ func (n *node) sandboxOfReady(p *bed.Pod) int {
 	return 0
 }
 
+// processesOfReady returns the processes of runsc that a pod has which sleeps.
+func (n *node) processesOfReady(p *bed.Pod) []int {
+	n.Helper()
+	all := pidsOf(n.T, p.ID)
+	for _, c := range p.Containers {
+		all = append(all, pidsOf(n.T, c.ID)...)
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(pid int) bool { return !strings.Contains(commandOf(pid), "runsc") })
+}
+
 // wokeReady returns how many pods were woken whose sandboxes were there before, or were not.
 func (n *node) wokeReady(address string, was bool) int {
 	return n.metric(address, fmt.Sprintf("diapause_wake_seconds_count{ready=%q}", fmt.Sprint(was)))
@@ -135,34 +146,48 @@ func TestReadyDropped(t *testing.T) {
 	n.ready(p)
 	n.restartAgent(at.flags()...)
 	n.eventually("it is not ready", func() error { return n.topsReady(p, false) })
-	if pid := n.sandboxOfReady(p); pid != 0 {
-		t.Errorf("process %d is left", pid)
-	}
+	n.eventually("nothing of it is left", func() error {
+		for _, pid := range n.processesOfReady(p) {
+			return fmt.Errorf("process %d is left: %s", pid, commandOf(pid))
+		}
+		return nil
+	})
 	n.alive(p, before)
 	n.logsOn(p)
 }
 
-// TestReadyDies ends what was made ready: its sandbox, its gofer, and both. The pod wakes all the same, and goes on.
+// TestReadyDies ends what was made ready, one of its processes and all: its sandbox, gofers, the sidecar, and what waits
+// to restore a container. The pod wakes all the same, and goes on.
 func TestReadyDies(t *testing.T) {
 	at := newPlace(t)
 	flags := append(at.flags(), readyFlag(1))
 	n := start(t, flags...)
 	p := n.sleeper("dies", "--mib=8")
 	before := n.serving(p)
-	for _, what := range []string{" boot ", " gofer ", " "} {
+	kinds := []string{"runsc-sandbox", "runsc-gofer"}
+	if repaired() {
+		kinds = append(kinds, "runsc-checkpointgofer", " --go-fd=")
+	}
+	for _, what := range append(kinds, "") {
 		n.asleep(p)
 		n.ready(p)
-		for _, pid := range pidsOf(t, p.ID) {
+		killed := 0
+		for _, pid := range n.processesOfReady(p) {
 			c := commandOf(pid)
-			if strings.Contains(c, what) && (strings.Contains(c, " boot ") || strings.Contains(c, " gofer ")) {
-				n.signal(pid, syscall.SIGKILL)
-				n.eventually("it has ended", func() error {
-					if commandOf(pid) != "" {
-						return fmt.Errorf("process %d runs", pid)
-					}
-					return nil
-				})
+			if !strings.Contains(c, what) {
+				continue
 			}
+			n.signal(pid, syscall.SIGKILL)
+			killed++
+			n.eventually("it has ended", func() error {
+				if commandOf(pid) != "" {
+					return fmt.Errorf("process %d runs", pid)
+				}
+				return nil
+			})
+		}
+		if killed == 0 {
+			t.Errorf("there is no %s", what)
 		}
 		n.alive(p, before)
 		n.logsOn(p)
