@@ -119,6 +119,7 @@ func TestReady(t *testing.T) {
 		if boot := n.ask(client, p); boot != before.Boot {
 			t.Errorf("boot %q, and %q before", boot, before.Boot)
 		}
+		n.clock(p)
 		n.eventually("it is counted", func() error {
 			if got := n.wokeReady(metrics, true); got != 1 {
 				return fmt.Errorf("%d wakes of ready pods", got)
@@ -134,6 +135,20 @@ func TestReady(t *testing.T) {
 		t.Errorf("%d wakes of pods that were not ready", got)
 	}
 	n.settled(at)
+}
+
+// clock checks that the clock of a pod that has just woken is right.
+func (n *node) clock(p *bed.Pod) {
+	n.Helper()
+	const tolerance = time.Second // it slept for longer
+	var state answers.State
+	from := time.Now().Add(-tolerance)
+	if err := n.get(p, "/state", &state); err != nil {
+		n.Fatal(err)
+	}
+	if to := time.Now().Add(tolerance); state.Now.Before(from) || state.Now.After(to) {
+		n.Errorf("its clock says %v, want between %v and %v", state.Now, from, to)
+	}
 }
 
 // TestReadyDropped: an agent that may keep nothing ready drops what it finds, and the pod wakes as any other.
