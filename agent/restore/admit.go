@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 
+	"diapause.dev/agent/recorded"
 	"diapause.dev/api/snapshot"
 )
 
@@ -29,9 +30,9 @@ func (r *restore) memory() int64 {
 	case r.meta == nil: // it has
 		return 0
 	case r.meta.Memory > 0:
-		return min(r.meta.Memory, maxMemory) + sandboxOverhead
+		return min(r.meta.Memory, maxMemory) + recorded.SandboxOverhead
 	}
-	return min(max(r.total, 0), maxMemory) + sandboxOverhead
+	return min(max(r.total, 0), maxMemory) + recorded.SandboxOverhead
 }
 
 // Admit notes that a pod that sleeps may be woken by a request. It may be called more than once.

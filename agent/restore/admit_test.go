@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"diapause.dev/agent/recorded"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
@@ -15,7 +16,7 @@ func TestUnloaded(t *testing.T) {
 	a.make(t, "one", "page", snapshot.WholePod)
 	request, _ := a.prepareWake(t)
 	pod, need, err := a.Sleeper(t.Context(), request)
-	if err != nil || pod.Name != "pod" || need != sandboxOverhead+4 {
+	if err != nil || pod.Name != "pod" || need != recorded.SandboxOverhead+4 {
 		t.Errorf("pod %v takes %d bytes, %v", pod, need, err)
 	}
 	if n := a.Unloaded(); n != 0 || a.Admitted(request) {
@@ -44,20 +45,17 @@ func TestUnloaded(t *testing.T) {
 	a.Admit(request) // of which nothing is known
 }
 
-// TestUnloadedByNext: a pod that wakes counts for the next agent from when its sidecar has come back.
-func TestUnloadedByNext(t *testing.T) {
+// TestUnloadedUnasked: a pod whose shim does not ask counts from when it begins to load.
+func TestUnloadedUnasked(t *testing.T) {
 	a := newRig(t)
 	a.make(t, "one", "page", snapshot.WholePod)
-	request, dir := a.prepareWake(t)
-	if err := sleep.MarkWaking(dir); err != nil {
-		t.Fatal(err)
-	}
+	request, _ := a.prepareWake(t)
 	a.next(t)
 	a.HoldAsleep(t.Context())
 	if _, err := a.Source(sidecar.Options{Request: request, Token: a.all[request].Token}); err != nil {
 		t.Fatal(err)
 	}
-	if n := a.Unloaded(); n != sandboxOverhead+4 {
+	if n := a.Unloaded(); n != recorded.SandboxOverhead+4 {
 		t.Errorf("%d bytes", n)
 	}
 }
@@ -73,7 +71,7 @@ func TestUnloadedAwake(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, agent := range []string{"the one that has woken it", "the next"} {
-		if n := a.Unloaded(); n != sandboxOverhead+4 {
+		if n := a.Unloaded(); n != recorded.SandboxOverhead+4 {
 			t.Errorf("%s: %d bytes", agent, n)
 		}
 		a.next(t)
@@ -86,8 +84,8 @@ func TestUnloadedAwake(t *testing.T) {
 // TestHostileMemory: a snapshot says how much memory it takes. No such number makes the sum wrong.
 func TestHostileMemory(t *testing.T) {
 	for said, want := range map[int64]int64{
-		math.MaxInt64: maxMemory + sandboxOverhead, math.MinInt64: sandboxOverhead,
-		0: sandboxOverhead, 5: sandboxOverhead + 5,
+		math.MaxInt64: maxMemory + recorded.SandboxOverhead, math.MinInt64: recorded.SandboxOverhead,
+		0: recorded.SandboxOverhead, 5: recorded.SandboxOverhead + 5,
 	} {
 		r := &restore{meta: &snapshot.Meta{Memory: said}}
 		if got := r.memory(); got != want {

@@ -42,7 +42,7 @@ func (rs *Restores) unloaded(sandbox string) string {
 	}
 	for _, request := range all {
 		r, err := rs.recall(request)
-		if err == nil && r.SandboxID == sandbox && !r.Loaded && rs.served(r.Request) && !rs.unwaking(r.Request) {
+		if err == nil && r.SandboxID == sandbox && !r.Loaded && rs.served(r.Request) && !rs.held(r.Request) {
 			return r.Request
 		}
 	}

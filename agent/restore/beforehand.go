@@ -10,22 +10,22 @@ import (
 
 // The kernel of a pod that sleeps may be loaded before the pod wakes, see package ready. Its sandbox reads the image,
 // and has a sidecar, and yet the pod sleeps: the sandbox gets the kernel's state, and nothing of the memory. The shim
-// decides on the wake, and notes that by a mark in the request's directory, before it has the sandbox go on. Until then
-// the reminder stays, the pod counts as asleep, and the end of such a sandbox means nothing: the pod is woken by
-// another one.
+// says so by a mark in the request's directory (sleep.HoldMemory). It decides on the wake, and removes the mark before
+// it has the sandbox go on. Until then the reminder stays, the pod counts as asleep, and the end of such a sandbox
+// means nothing: the pod is woken by another one.
 
 const (
-	// decisionPoll is how often the mark is looked for once the shim was told that the pod may wake.
+	// decisionPoll is how often the mark is looked at once the shim was told that the pod may wake.
 	decisionPoll = time.Millisecond
-	// revivedPoll is how often the next agent looks for it, which may not have told the shim.
+	// revivedPoll is how often the next agent looks at it, which may not have told the shim.
 	revivedPoll = 20 * time.Millisecond
 	// expectTime bounds the search for the working set before a kernel is loaded.
 	expectTime = 2 * time.Second
 )
 
-// unwaking reports whether the request's pod sleeps, and its wake has not begun.
-func (rs *Restores) unwaking(request string) bool {
-	return rs.asleep(request) && !sleep.Waking(rs.Requests.Path(request))
+// held reports whether a request's pod sleeps, and nothing of its memory is given out.
+func (rs *Restores) held(request string) bool {
+	return rs.asleep(request) && sleep.MemoryHeld(rs.Requests.Path(request))
 }
 
 // sourceAhead returns the image for a sandbox whose kernel is loaded before the pod wakes.
@@ -51,7 +51,7 @@ func (rs *Restores) sourceAhead(r *restore) *source {
 // awaitWake waits until the shim has decided to wake a pod, or the restore ends.
 func (rs *Restores) awaitWake(r *restore) {
 	may := r.may
-	for rs.unwaking(r.Request) {
+	for rs.held(r.Request) {
 		pause := time.Duration(0)
 		r.mu.Lock()
 		switch {

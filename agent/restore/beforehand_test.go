@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestKernelBeforehand(t *testing.T) {
 	for name, next := range map[string]bool{"same agent": false, "next agent": true} {
 		t.Run(name, func(t *testing.T) {
 			a, _, request, dir := newSleepyRig(t)
-			if err := a.Remember(request); err != nil {
+			if err := errors.Join(a.Remember(request), sleep.HoldMemory(dir)); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
@@ -72,7 +73,7 @@ func TestKernelBeforehand(t *testing.T) {
 			if len(read) > 0 || !a.remembered(t) {
 				t.Fatal("it may have memory before it wakes")
 			}
-			if err := sleep.MarkWaking(dir); err != nil {
+			if err := sleep.ReleaseMemory(dir); err != nil {
 				t.Fatal(err)
 			}
 			<-read // the snapshot has none, so that is an error
@@ -96,7 +97,10 @@ func TestHostileBeforehand(t *testing.T) {
 	a.config.Runtime = empty{}
 	a.next(t)
 	a.make(t, "one", "page", snapshot.WholePod)
-	request, _ := a.prepareWake(t)
+	request, dir := a.prepareWake(t)
+	if err := sleep.HoldMemory(dir); err != nil {
+		t.Fatal(err)
+	}
 	s := a.sidecar(t, request)
 	r := a.ofRequest(request)
 	s.Breach(gofer.ErrBreach)

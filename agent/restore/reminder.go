@@ -21,10 +21,11 @@ import (
 // by which it would have been woken. A reminder says from which. A snapshot must not come back
 // once the pod has run on, so a reminder is
 //
-//   - written after the pod has fallen asleep, and not if the sandbox that wakes it has already got a byte. If the node
-//     goes down before, the pod starts anew;
+//   - written after the pod has fallen asleep, and not if its wake has begun. If the node goes down before, the pod
+//     starts anew;
 //   - removed, durably, before a sandbox of the pod gets the first byte of an image, to wake or to be restored, and
-//     before the pod starts anew. If the node goes down after that, the pod starts anew;
+// before the pod starts anew. If the node goes down after that, the pod starts anew. A sandbox whose kernel is loaded
+//     before the wake cannot run: it is removed when the wake begins, see beforehand.go;
 //   - used only after a reboot, or after a wake that has failed. While the node runs, a pod that sleeps has its mark;
 //     if its sandbox is made anew otherwise, the pod was ended;
 //   - written again if a wake has failed before the sandbox ran (gVisor may have crashed). The sandbox had bytes then,
@@ -136,7 +137,8 @@ func (rs *Restores) Forget(pod snapshot.PodRef) error {
 	return nil
 }
 
-// feed must succeed before a sandbox gets the first byte of its image: from then on the pod may run.
+// feed must succeed before a sandbox gets the first byte of its image or, if its kernel is loaded before the wake, of
+// the memory: from then on the pod may run.
 func (rs *Restores) feed(r *restore) error {
 	if r.fed.Load() {
 		return nil

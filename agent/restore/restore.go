@@ -211,7 +211,7 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 	}
 	err := serves(r.meta, c)
 	if err == nil {
-		err = roomFor(r.meta, limit)
+		err = recorded.Room(r.meta, limit)
 	}
 	if err == nil {
 		err = rs.images.found(pod, r.UID)
@@ -357,7 +357,7 @@ func (rs *Restores) Source(o sidecar.Options) (gofer.Source, error) {
 	if subtle.ConstantTimeCompare([]byte(r.Token), []byte(o.Token)) != 1 {
 		return nil, fmt.Errorf("request %s: %w", o.Request, requests.ErrUnknown)
 	}
-	if rs.unwaking(r.Request) {
+	if rs.held(r.Request) {
 		return rs.sourceAhead(r), nil
 	}
 	r.mu.Lock()

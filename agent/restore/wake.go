@@ -13,6 +13,7 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/durable"
+	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 )
 
@@ -164,11 +165,18 @@ func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
 	for request, m := range rs.sleepers() {
 		if m.Sandbox == sandbox {
 			rec, err := rs.readRecord(request)
-			ok = err == nil && !rec.Loaded && !rs.wakes(request) && rs.unwaking(request)
+			ok = err == nil && !rec.Loaded && !rs.wakes(request) && !rs.begun(request)
 			return snapshots.ID{Key: rec.Key, UID: rec.UID}, ok
 		}
 	}
 	return snapshots.ID{}, false
+}
+
+// begun reports whether a wake that an earlier agent served may have got memory: it has a sidecar. If that cannot be
+// found out, it may.
+func (rs *Restores) begun(request string) bool {
+	held, err := sidecar.Held(rs.Requests.Path(request))
+	return (held || err != nil) && !rs.held(request)
 }
 
 // wakes reports whether this agent has given a sandbox a byte of what a request is to restore.
@@ -206,7 +214,7 @@ func (rs *Restores) HoldAsleep(ctx context.Context) {
 			rs.log.Error("the snapshot of a pod that sleeps cannot be read", "request", request, "error", err)
 			continue
 		}
-		if !rs.unwaking(request) {
+		if rs.begun(request) {
 			continue
 		}
 		if err := rs.Remember(request); err != nil {

@@ -2,14 +2,18 @@ package restore
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
+	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/storage"
 )
@@ -127,6 +131,16 @@ func TestSleepsOn(t *testing.T) {
 		}
 		a.next(t)
 	}
+	served := flock.New(filepath.Join(dir, sidecar.OptionsFile), flock.SetFlag(os.O_RDONLY))
+	if err := served.RLock(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.SleepsOn("sandbox"); ok {
+		t.Error("its sidecar runs, and it sleeps")
+	}
+	if err := served.Close(); err != nil {
+		t.Fatal(err)
+	}
 	r, err := a.find(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -136,13 +150,6 @@ func TestSleepsOn(t *testing.T) {
 	}
 	if _, ok := a.SleepsOn("sandbox"); ok {
 		t.Error("it has got a byte, and sleeps")
-	}
-	a.next(t)
-	if err := sleep.MarkWaking(dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := a.SleepsOn("sandbox"); ok {
-		t.Error("its wake has begun, and it sleeps")
 	}
 }
 

@@ -16,6 +16,10 @@ import (
 // Before a pod wakes, the shim of its sandbox asks the agent whether the node has the memory for it. Until the agent
 // says so the pod sleeps on: its packets are held, it can be deleted, and another agent can take over.
 
+// wakeAnswerWait is how long the shim waits for the agent's answer about a wake, until it asks again. An agent that
+// lets the wake wait says so sooner. It forgets a wake that nobody asks for (silence in agent/admission/queue.go).
+const wakeAnswerWait = 5 * time.Second
+
 // agentPoll is how often a pod that is to be woken looks for the agent.
 const agentPoll = 100 * time.Millisecond
 
@@ -23,7 +27,7 @@ const agentPoll = 100 * time.Millisecond
 // ago. If the pod may not, or the agent does not answer, admitted returns false after a while, or once the sleep is
 // over.
 func (z *waking) admitted(image string, over <-chan struct{}, waited time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), patientWait)
+	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
 	defer cancel()
 	go func() {
 		select {
@@ -97,7 +101,7 @@ func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *
 
 // retryWake has another wake prepared. An error of code FailedPrecondition says that there can be none.
 func (a agent) retryWake(req *localv1.RetryWakeRequest) (resp *localv1.RetryWakeResponse, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patientWait)
+	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
 	defer cancel()
 	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
 		resp, err = c.RetryWake(ctx, req)

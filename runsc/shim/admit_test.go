@@ -77,7 +77,7 @@ func TestAskWakeOfNobody(t *testing.T) {
 	if z.admitted("/requests/abc", over, 0) {
 		t.Error("it wakes")
 	}
-	if took := time.Since(began); took >= patientWait {
+	if took := time.Since(began); took >= wakeAnswerWait {
 		t.Errorf("its end was noticed after %v", took)
 	}
 }

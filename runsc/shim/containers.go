@@ -59,7 +59,7 @@ func newContainers(proc *process, a agent, p pod, dir string, next extension.Tas
 	c.progress = newProgress(a, p, c.bundle, c.roster, next)
 	c.starter = &starter{
 		next: next, process: proc, bundle: c.bundle, roster: c.roster, progress: c.progress, remove: c.discard,
-		underway: make(map[string]*starting), aborted: make(map[string]*starting),
+		underway: make(map[string]*starting), cut: make(map[string]*starting),
 	}
 	return c
 }
@@ -118,7 +118,7 @@ func (c *containers) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 			err = c.progress.failRestore(ctx, r.ID, err)
 		}
 		c.progress.startFailed(ctx, r.ID, err)
-		c.starter.removeAborted(ctx, r.ID)
+		c.starter.removeInterrupted(ctx, r.ID)
 		return nil, err
 	}
 	c.progress.began(ctx, r.ID)
@@ -146,8 +146,8 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		c.progress.watchKilled(ctx, r.ID)
 	}
-	interrupted := c.starter.interrupt(r.ID)
-	if first && !interrupted && unix.Signal(r.Signal) == unix.SIGKILL && c.killedBeforeReported(ctx, r.ID) {
+	canceled := c.starter.cancel(r.ID)
+	if first && !canceled && unix.Signal(r.Signal) == unix.SIGKILL && c.killedBeforeReported(ctx, r.ID) {
 		log.L.Warnf("container %s was killed before anyone heard of its start: ending restored sandbox %s", r.ID, c.bundle.id)
 		if !c.bundle.gone() { // or it has ended by itself, and containerd removes what is left
 			c.pod.undone()

@@ -163,7 +163,7 @@ func TestInterruptLate(t *testing.T) {
 	}
 	_, err := c.starter.start(ctx, &task.StartRequest{ID: "a"},
 		func(context.Context, *task.StartRequest) (*task.StartResponse, error) {
-			if !c.starter.interrupt("a") || !c.starter.recent.known("a") {
+			if !c.starter.cancel("a") || !c.starter.recent.known("a") {
 				t.Error("no start is under way")
 			}
 			return nil, failing
@@ -171,7 +171,7 @@ func TestInterruptLate(t *testing.T) {
 	if !errors.Is(err, errKilled) || !errors.Is(err, failing) {
 		t.Error(err)
 	}
-	if c.starter.interrupt("a") || c.starter.recent.known("a") {
+	if c.starter.cancel("a") || c.starter.recent.known("a") {
 		t.Error("a start is known that has failed")
 	}
 	if c.starter.unstartable("a") {
@@ -211,7 +211,7 @@ func TestConnectWaits(t *testing.T) {
 			func() { close(fail) },
 			func() {
 				c.starter.remove = func(context.Context, string) error { return nil }
-				c.starter.removeAborted(t.Context(), "a")
+				c.starter.removeInterrupted(t.Context(), "a")
 			},
 		} {
 			synctest.Wait()

@@ -15,8 +15,8 @@ import (
 )
 
 // In a cluster the agent may save a pod that is deleted before its containers are told to end. So the shim asks before
-// it delivers a signal. While the pod is saved, the signal is held. Containerd has its answer at once, so that the
-// grace period goes on: SIGKILL comes in time, and is never held.
+// it delivers a signal; the agent decides in agent/kube/request/termination.go. While the pod is saved, the signal is
+// held. Containerd has its answer at once, so that the grace period goes on: SIGKILL comes in time, and is never held.
 
 const (
 	// mostHeld bounds how long a signal is held, whatever the agent says.

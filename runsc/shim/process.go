@@ -27,7 +27,7 @@ type process struct {
 	terminals    terminals
 	kubelet      kubelet.Finder
 	suppressed   suppressedExits
-	neverStarted sync.Map               // ids of containers that were killed before their start, see abortedstart.go
+	neverStarted sync.Map               // ids of containers that were killed before their start, see interruptedstart.go
 	serving      atomic.Pointer[router] // nil: no container was created yet
 
 	translating sync.Once
@@ -86,7 +86,7 @@ func announce(id string) {
 }
 
 // publishes reports whether containerd may hear of an event. The exit of a container that never started in a sandbox
-// that is not restored is not published, see abortedstart.go.
+// that is not restored is not published, see interruptedstart.go.
 func (p *process) publishes(event events.Event) bool {
 	exit, ok := event.(*eventtypes.TaskExit)
 	if !ok {

@@ -17,8 +17,9 @@ import (
 
 // A pod that sleeps is ready if its sandbox has been created again. With the repaired build its kernel may be loaded,
 // too: the sandbox waits for the pod's containers then, whose gofers are there, and for its network. It has nothing of
-// the pod's memory, for the agent gives it nothing before the pod wakes. A wake goes on with that sandbox. If anything
-// is wrong with it, it is discarded, and the pod wakes as any other. The agent decides which pods are ready.
+// the pod's memory: the agent holds that until the wake (agent/restore/beforehand.go). A wake goes on with that
+// sandbox. If anything is wrong with it, it is discarded, and the pod wakes as any other. The agent decides which pods
+// are ready.
 
 // readiness is how far the sandbox of a pod that sleeps is.
 type readiness int
@@ -80,6 +81,9 @@ func (p *podSleep) tryReady(ctx context.Context, r readiness, f func(context.Con
 func (p *podSleep) loadKernel(ctx context.Context) error {
 	runtime, err := p.c.runtime(ctx)
 	if err != nil {
+		return err
+	}
+	if err := sleep.HoldMemory(p.image); err != nil { // until the wake, also if this sandbox does not last
 		return err
 	}
 	if err := revive.Sandbox(ctx, runtime, p.c.bundle.id, p.c.bundle.dir, p.image, true); err != nil {

@@ -109,7 +109,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) error {
 	if err != nil {
 		return fmt.Errorf("connect to containerd for events: %w", err)
 	}
-	go p.exitWithoutBundle(".", end.Shutdown)
+	go p.watchForgotten(".", end.Shutdown)
 	service, err := gvisor.NewShimRedirector(ctx, podEvents{retryingPublisher{publisher, p}, p.serving.Load}, end)
 	if err != nil {
 		return fmt.Errorf("task service: %w", err)

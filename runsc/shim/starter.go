@@ -34,7 +34,7 @@ type starter struct {
 
 	mu       sync.Mutex
 	underway map[string]*starting // by container id
-	aborted  map[string]*starting // likewise; starts that were interrupted, see abortedstart.go
+	cut      map[string]*starting // likewise; starts that were interrupted, see interruptedstart.go
 }
 
 // starting is a start under way.
@@ -69,7 +69,7 @@ func (s *starter) start(ctx context.Context, r *task.StartRequest,
 		s.recent.forget(r.ID) // before a kill can find that the start is over
 	}
 	if err != nil && r.ID != s.bundle.id && s.interrupted(x) { // Start removes it; a sandbox is ended instead
-		s.aborted[r.ID] = x
+		s.cut[r.ID] = x
 	} else {
 		close(x.over)
 	}
@@ -130,8 +130,8 @@ func (s *starter) checkImage(ctx context.Context, o order, id string) error {
 	return nil
 }
 
-// interrupt cancels a container's start, and reports whether there was one under way.
-func (s *starter) interrupt(id string) bool {
+// cancel cancels a container's start, because it is killed, and reports whether there was one under way.
+func (s *starter) cancel(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.underway[id]

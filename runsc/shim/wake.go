@@ -181,7 +181,7 @@ func (z *waking) runWake(cause string) error {
 
 // wakeNow is runWake with the turn taken. If the pod sleeps on, the error is a failedWake.
 func (z *waking) wakeNow(cause string, began time.Time) error {
-	reminder, _ := z.s.pod.reminder() // the agent removes it when the sandbox gets its first byte
+	reminder, _ := z.s.pod.reminder() // the agent removes it when the wake begins
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
 	var stages stages
@@ -265,7 +265,7 @@ func (z *waking) takeAsleep() (give func(), err error) {
 		}
 		failed, image, over := z.failed, z.image, z.state.Over()
 		if failed == nil && admitted == image {
-			if err := sleep.MarkWaking(image); err != nil { // the agent would not know that it wakes
+			if err := sleep.ReleaseMemory(image); err != nil { // it would wait for it for ever
 				give()
 				return nil, err
 			}

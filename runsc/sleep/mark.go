@@ -58,22 +58,30 @@ func Marked(imagePath string) (m Mark, ok bool) {
 	return m, err == nil && json.Unmarshal(data, &m) == nil
 }
 
-// wakingFile is a file beside the mark. It says that the pod's wake has begun. The shim writes it before a sandbox gets
-// anything of the memory, the agent reads it; it goes with the image path.
-const wakingFile = "waking"
+// heldFile is a file beside the mark. As long as it exists, the agent gives no sandbox anything of the pod's memory.
+// The shim writes it before it has the pod's kernel loaded beforehand, and removes it when the pod's wake begins.
+const heldFile = "held"
 
-// MarkWaking notes in an image path that the pod's wake begins.
-func MarkWaking(imagePath string) error {
-	if err := os.WriteFile(filepath.Join(imagePath, wakingFile), nil, 0o600); err != nil {
+// HoldMemory has the agent give out no memory by an image path.
+func HoldMemory(imagePath string) error {
+	if err := os.WriteFile(filepath.Join(imagePath, heldFile), nil, 0o600); err != nil {
+		return fmt.Errorf("mark that a pod's memory is held: %w", err)
+	}
+	return nil
+}
+
+// ReleaseMemory undoes HoldMemory: the pod wakes. If there is nothing to undo, that is no error.
+func ReleaseMemory(imagePath string) error {
+	if err := os.Remove(filepath.Join(imagePath, heldFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("mark that a pod's wake begins: %w", err)
 	}
 	return nil
 }
 
-// Waking reports whether the wake of the pod that sleeps has begun. If that cannot be found out, it has.
-func Waking(imagePath string) bool {
-	_, err := os.Lstat(filepath.Join(imagePath, wakingFile))
-	return !errors.Is(err, os.ErrNotExist)
+// MemoryHeld reports whether memory is held, see HoldMemory.
+func MemoryHeld(imagePath string) bool {
+	_, err := os.Lstat(filepath.Join(imagePath, heldFile))
+	return err == nil
 }
 
 // readyFile is a file beside the mark. It exists while the pod has a sandbox that was created for its wake. The shim

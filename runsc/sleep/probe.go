@@ -13,8 +13,8 @@ import (
 // Connection is a TCP connection to a pod. From is the address of its other end, To the pod's.
 type Connection struct{ From, To netip.AddrPort }
 
-// Prober knows the TCP connections by which the kubelet of this node probes a pod. Its methods may be called
-// concurrently.
+// Prober knows the TCP connections by which the kubelet of this node probes a pod: package kubelet has it. Its methods
+// may be called concurrently.
 type Prober interface {
 	// IsProbe reports whether a connection is one. It may only just have begun.
 	IsProbe(Connection) bool

@@ -171,8 +171,8 @@ func TestReadyDropped(t *testing.T) {
 	n.logsOn(p)
 }
 
-// TestReadyDies ends what was made ready, one of its processes and all: its sandbox, gofers, the sidecar, and what waits
-// to restore a container. The pod wakes all the same, and goes on.
+// TestReadyDies ends what was made ready, one of its processes and all: its sandbox, gofers, the sidecar, and what
+// waits to restore a container. The pod wakes all the same, and goes on.
 func TestReadyDies(t *testing.T) {
 	at := newPlace(t)
 	flags := append(at.flags(), readyFlag(1))

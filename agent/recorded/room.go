@@ -1,4 +1,4 @@
-package restore
+package recorded
 
 import (
 	"fmt"
@@ -7,15 +7,15 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// sandboxOverhead is the least memory, in bytes, that a restored sandbox needs besides its application's: for the
+// SandboxOverhead is the least memory, in bytes, that a restored sandbox needs besides its application's: for the
 // sentry, its gofers and the sidecar. The measured overhead is 25 MiB and more. The constant is lower, so that a pod is
 // refused only if it certainly does not fit.
-const sandboxOverhead = 16 << 20
+const SandboxOverhead = 16 << 20
 
-// roomFor returns an error if a pod with this memory limit, in bytes, cannot hold the snapshot's memory. 0 means no
+// Room returns an error if a pod with this memory limit, in bytes, cannot hold the snapshot's memory. 0 means no
 // limit. A pod that turns out to need more is killed in its own cgroup.
-func roomFor(meta *snapshot.Meta, limit int64) error {
-	need := meta.Memory + sandboxOverhead
+func Room(meta *snapshot.Meta, limit int64) error {
+	need := meta.Memory + SandboxOverhead
 	if limit == 0 || meta.Memory == 0 || need <= limit {
 		return nil
 	}

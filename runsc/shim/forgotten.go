@@ -24,11 +24,11 @@ const (
 	watchAsleep = 10 * time.Minute
 )
 
-// exitWithoutBundle removes containers whose bundle is gone, and calls end once there is none left and the bundle for
+// watchForgotten removes containers whose bundle is gone, and calls end once there is none left and the bundle for
 // which the process was started is gone, too. Containerd removes the bundle last. If a request to start a shim or to
 // create a container is given up, containerd forgets the container. It does so even if the shim does not know that, or
 // cannot end yet.
-func (p *process) exitWithoutBundle(bundle string, end func()) {
+func (p *process) watchForgotten(bundle string, end func()) {
 	for began := time.Now(); ; {
 		pause := watchTime
 		switch {

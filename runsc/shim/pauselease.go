@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/log"
 )
 
+// The rules of a pause's lease are in package lease. Here is how its orders come, and what it does to the sandbox.
+
 // Update changes a container's resources. If the request has the annotation for the lease of the sandbox's pause, it
 // does what that annotation asks for instead.
 func (s *sandbox) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types.Empty, error) {

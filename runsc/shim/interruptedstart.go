@@ -29,10 +29,10 @@ func (s *starter) interrupted(x *starting) bool {
 	return errors.Is(x.asked.Err(), context.Canceled) && s.progress.incomplete()
 }
 
-// removeAborted removes a container whose start was interrupted. Of another container it removes nothing.
-func (s *starter) removeAborted(ctx context.Context, id string) {
+// removeInterrupted removes a container whose start was interrupted. Of another container it removes nothing.
+func (s *starter) removeInterrupted(ctx context.Context, id string) {
 	s.mu.Lock()
-	x := s.aborted[id]
+	x := s.cut[id]
 	s.mu.Unlock()
 	if x == nil {
 		return
@@ -42,14 +42,14 @@ func (s *starter) removeAborted(ctx context.Context, id string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.aborted, id)
+	delete(s.cut, id)
 	close(x.over)
 }
 
 // settle waits for the end of a container's interrupted start, for at most settleLimit.
 func (s *starter) settle(ctx context.Context, id string) {
 	s.mu.Lock()
-	x := s.aborted[id]
+	x := s.cut[id]
 	if begun := s.underway[id]; begun != nil && s.interrupted(begun) {
 		x = begun
 	}
