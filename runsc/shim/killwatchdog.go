@@ -18,8 +18,7 @@ import (
 const exitLimit = 5 * time.Second
 
 // watchKilled watches a container that is to be killed. If the container has not exited in time because its sandbox is
-// still loading, it ends the sandbox. The removal of
-// the container waits for the goroutine that it starts.
+// still loading, it ends the sandbox. The removal of the container waits for the goroutine that it starts.
 func (p *progress) watchKilled(ctx context.Context, id string) {
 	if !p.stillLoading(id) || !p.roster.leave(id) {
 		return

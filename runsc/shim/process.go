@@ -56,7 +56,8 @@ func (p *process) setExtension() {
 const exitBacklog = 32
 
 // translateExits stands between the code that announces a container's exit and gVisor's task service, which keeps the
-// exit status, publishes it and answers with it. It replaces exit statuses from now on. If the marker file exists, the
+// exit status, publishes it and answers with it. From now on it drops the exits of pods that go to sleep, see
+// suppressedExits, and replaces statuses. If the marker file exists, the
 // sandbox was stopped on purpose; then a status that gVisor could not learn becomes the one in the file or, if the file
 // is empty, that of a process ended by SIGKILL.
 //

@@ -132,8 +132,8 @@ func (z *sleepService) attendExec(ctx context.Context, r *task.StartRequest) {
 	z.forget(&task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
 }
 
-// Exec implements task.TaskService. A probe of the kubelet does not wake the pod, and is no session. Some probes and
-// hooks are answered, see execprobes.go.
+// Exec implements task.TaskService. It decides what counts as use of the pod: all but liveness and readiness probes of
+// the kubelet, which do not wake it either. Some probes and hooks are answered, see execprobes.go.
 func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*types.Empty, error) {
 	x := z.of(r.ID)
 	var is kinds

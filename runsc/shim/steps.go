@@ -98,7 +98,8 @@ func (p *steps) checkSleepable(ctx context.Context, x *resident) error {
 	return nil
 }
 
-// fit returns an error if something holds a container that would not survive a sleep.
+// fit returns an error if a container has something that a sleep would destroy, or is in use. A probe counts, too, if
+// it has not ended within probeLimit.
 func (p *steps) fit(x *resident) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ const room = 2 << 20
 
 // Answers are the answers of this process that stay the same while the pod sleeps.
 type Answers interface {
-	// Repeat has them repeated.
+	// Repeat has them repeated: package connections does it.
 	Repeat()
 	// Stop undoes Repeat.
 	Stop()
