@@ -192,7 +192,9 @@ func TestReadyDies(t *testing.T) {
 			if !strings.Contains(c, what) {
 				continue
 			}
-			n.signal(pid, syscall.SIGKILL)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) { // others took it along
+				t.Fatal(err)
+			}
 			killed++
 			n.eventually("it has ended", func() error {
 				if commandOf(pid) != "" {
