@@ -83,10 +83,25 @@ func Apply(changes []Change) error {
 			err = fmt.Errorf("it is %s by now", now)
 		}
 		if err == nil {
-			err = os.WriteFile(c.File, []byte(c.Is), 0)
+			err = c.write()
 		}
 		if err != nil {
 			return fmt.Errorf("change limit %s from %s to %s: %w", c.File, c.From, c.Is, err)
+		}
+	}
+	return nil
+}
+
+// writeTries bounds how often a limit of memory is written. If the thread that writes it has a signal pending, the
+// kernel neither reclaims nor kills (v2, memory_max_write in mm/memcontrol.c), and Go's runtime sends its threads signals.
+const writeTries = 5
+
+// write writes a limit, and again as long as more is in use: only then the kernel looks at that again.
+func (c Change) write() error {
+	for range writeTries {
+		err := os.WriteFile(c.File, []byte(c.Is), 0)
+		if err != nil || !errors.Is(c.fits(c.Is), ErrInUse) {
+			return err
 		}
 	}
 	return nil
