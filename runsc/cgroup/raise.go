@@ -93,7 +93,8 @@ func Apply(changes []Change) error {
 }
 
 // writeTries bounds how often a limit of memory is written. If the thread that writes it has a signal pending, the
-// kernel neither reclaims nor kills (v2, memory_max_write in mm/memcontrol.c), and Go's runtime sends its threads signals.
+// kernel neither reclaims nor kills (v2, memory_max_write in mm/memcontrol.c), and Go's runtime sends its threads
+// signals.
 const writeTries = 5
 
 // write writes a limit, and again as long as more is in use: only then the kernel looks at that again.
