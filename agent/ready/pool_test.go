@@ -16,7 +16,8 @@ import (
 type node struct {
 	asleep  []sleep.Mark
 	free    int64
-	loads   bool
+	loads   bool // its runsc can load a kernel beforehand
+	loaded  bool // it was told to
 	waiting int
 	fails   map[string]error // by sandbox
 	made    []error
@@ -34,6 +35,7 @@ func (n *node) Order(_ context.Context, sandbox string, o sleep.Order) error {
 	}
 	for i := range n.asleep {
 		if n.asleep[i].Sandbox == sandbox {
+			n.loaded = n.loaded || o.Load
 			n.asleep[i].Ready = o.Verb == sleep.MakeReady
 		}
 	}
@@ -115,6 +117,24 @@ func TestRun(t *testing.T) {
 		<-done
 		n.want(t, "at its end", "new")
 	})
+}
+
+// TestLoads: if runsc can load a kernel, it is told to, and a pod that is ready costs more.
+func TestLoads(t *testing.T) {
+	for _, loads := range []bool{false, true} {
+		n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": 20 * time.Second})
+		n.loads = loads
+		p := n.pool(3) // or one whose kernel is loaded
+		p.look(t.Context())
+		if loads {
+			n.want(t, "with kernels", "a")
+		} else {
+			n.want(t, "without", "a", "b")
+		}
+		if n.loaded != loads {
+			t.Errorf("told to load a kernel: %v, want %v", n.loaded, loads)
+		}
+	}
 }
 
 // TestGivesWay: pods that are ready give way, the oldest first, when the node's memory is short or a wake waits.

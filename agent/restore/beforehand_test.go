@@ -62,7 +62,7 @@ func TestKernelBeforehand(t *testing.T) {
 			}
 			s := a.sidecar(t, request)
 			if held := s.Pace(runsc.PagesFile, 0, 1, true).Held; held == nil {
-				t.Fatal("reads ahead of need are not held")
+				t.Fatal("reads ahead of need do not wait")
 			}
 			read := make(chan error, 1)
 			go func() { read <- s.ReadAt(t.Context(), runsc.PagesFile, 0, make([]byte, 4)) }()

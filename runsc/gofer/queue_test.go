@@ -172,7 +172,7 @@ func TestHostileQueue(t *testing.T) {
 	}
 }
 
-// TestHeld: reads ahead of need are held until a source says otherwise. Others are not.
+// TestHeld: reads ahead of need wait as long as their source holds them. Others do not.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan struct{})

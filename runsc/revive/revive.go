@@ -126,11 +126,16 @@ func (r *Revival) Drop(ctx context.Context) error {
 	}
 }
 
-// GoOn lets runsc restore the container once it has created it, and returns when the container runs.
+// GoOn lets runsc restore the container once it has created it, and returns when the container runs. After an error
+// runsc is killed.
 func (r *Revival) GoOn(ctx context.Context) error {
 	defer r.gate.close()
-	time.AfterFunc(r.limit, r.cancel)
-	return r.gate.open(ctx, r.ended)
+	time.AfterFunc(r.limit, r.cancel) // runsc may go on when the container runs
+	err := r.gate.open(ctx, r.ended)
+	if err != nil {
+		r.cancel()
+	}
+	return err
 }
 
 // pidGate is the gate of Begin.
