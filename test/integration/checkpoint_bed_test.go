@@ -8,10 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -168,14 +168,50 @@ func request(p *bed.Pod, stop bool) *localv1.CheckpointRequest {
 	return r
 }
 
-// freezeCapture returns when a capture is under way and the agent, in the midst of it, is stopped by
-// SIGSTOP.
-func (n *node) freezeCapture() {
+// duringCapture asks for a checkpoint, calls do in the midst of its capture, when the agent is stopped by SIGSTOP, and
+// returns the request's error. It looks from before the request on: a capture is over within some tens of milliseconds.
+func (n *node) duringCapture(req *localv1.CheckpointRequest, do func()) error {
+	n.Helper()
+	client, earlier, ended := n.client(), n.requests(), make(chan error, 1)
+	go func() {
+		stream, err := client.Checkpoint(n.ctx, req)
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		ended <- err
+	}()
+	n.freezeCapture(func() bool { return !slices.Equal(n.requests(), earlier) }, ended)
+	do()
+	err := <-ended
+	n.Logf("checkpoint %s, ended in its capture: %v", req.Target, err)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// requests lists the requests whose capture the agent has asked for, and those that an earlier agent has left.
+func (n *node) requests() (names []string) {
+	n.Helper()
+	dirs, err := os.ReadDir("/run/diapause/requests")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		n.Fatal(err)
+	}
+	for _, d := range dirs {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+// freezeCapture stops the agent by SIGSTOP when it has asked for a capture and holds the sandbox's memory.
+func (n *node) freezeCapture(asked func() bool, ended chan error) {
 	n.Helper()
 	defer n.hurry()()
-	for deadline := time.Now().Add(30 * time.Second); !n.capturing(); {
-		if time.Now().After(deadline) {
-			n.Fatal("no capture comes")
+	for !asked() || !n.capturing() {
+		select {
+		case err := <-ended:
+			n.Fatalf("the checkpoint was over before its capture was seen: %v", err)
+		default:
 		}
 		pause := unix.NsecToTimespec(100_000) // of this thread: Go's timers are those of others
 		_ = unix.Nanosleep(&pause, nil)
@@ -187,8 +223,7 @@ func (n *node) freezeCapture() {
 	}
 }
 
-// hurry lets this goroutine run before all else on the machine, until the returned function is
-// called: a capture is over within some tens of milliseconds.
+// hurry lets this goroutine run before all else on the machine, until the returned function is called.
 func (n *node) hurry() (done func()) {
 	n.Helper()
 	runtime.LockOSThread()
@@ -204,11 +239,9 @@ func (n *node) hurry() (done func()) {
 	}
 }
 
-// freezeSentry returns when a capture is under way and the sandbox, in the midst of it, is stopped
-// by SIGSTOP.
+// freezeSentry, in a duringCapture, stops the sandbox instead of the agent.
 func (n *node) freezeSentry(pid int) {
 	n.Helper()
-	n.freezeCapture()
 	n.signal(pid, syscall.SIGSTOP)
 	n.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // a test that failed meanwhile
 	n.signal(n.agent.PID(), syscall.SIGCONT)

@@ -134,8 +134,7 @@ func TestSandboxExits(t *testing.T) {
 		p := n.workload(fmt.Sprint("dies-", i), "serve", "--mib", "128")
 		n.serving(p)
 		pid := n.sentry(p)
-		err := n.during("capture", request(p, dies.stop), func() {
-			n.freezeCapture()
+		err := n.duringCapture(request(p, dies.stop), func() {
 			n.signal(pid, dies.of)
 			n.signal(n.agent.PID(), syscall.SIGCONT)
 		})
@@ -203,7 +202,7 @@ func TestCaptureTime(t *testing.T) {
 	before := n.serving(p)
 	pid := n.sentry(p)
 	for _, stop := range []bool{false, true} {
-		err := n.during("capture", request(p, stop), func() {
+		err := n.duringCapture(request(p, stop), func() {
 			n.freezeSentry(pid)
 			time.Sleep(5 * time.Second)
 			n.signal(pid, syscall.SIGCONT)
@@ -226,8 +225,7 @@ func TestAgentTerminated(t *testing.T) {
 	p := n.workload("stays", "serve", "--mib", "128")
 	before := n.serving(p)
 	for _, stop := range []bool{false, true} {
-		err := n.during("capture", request(p, stop), func() {
-			n.freezeCapture()
+		err := n.duringCapture(request(p, stop), func() {
 			n.signal(n.agent.PID(), syscall.SIGTERM)
 			n.signal(n.agent.PID(), syscall.SIGCONT)
 		})
@@ -269,8 +267,7 @@ func TestContainerdKilled(t *testing.T) {
 func (n *node) captureWithoutContainerd(at place, p *bed.Pod, stop bool) bool {
 	n.Helper()
 	before := n.serving(p)
-	err := n.during("capture", request(p, stop), func() {
-		n.freezeCapture()
+	err := n.duringCapture(request(p, stop), func() {
 		n.bed.Containerd.Kill()
 		n.signal(n.agent.PID(), syscall.SIGCONT)
 	})

@@ -23,22 +23,27 @@ func TestAgentKilled(t *testing.T) {
 	p := n.workload("survivor", "serve", "--mib", "128")
 	before := n.serving(p)
 	pid := n.sentry(p)
+	killedAt := func(stage string) func(*localv1.CheckpointRequest, func()) error {
+		return func(r *localv1.CheckpointRequest, kill func()) error { return n.during(stage, r, kill) }
+	}
+	slow := func(r *localv1.CheckpointRequest, kill func()) error {
+		return n.duringCapture(r, func() { n.freezeSentry(pid); kill() })
+	}
 	steps := []struct {
-		name, stage string
-		reach       func()
-		paused      bool // by a --stop
+		name   string
+		reach  func(r *localv1.CheckpointRequest, kill func()) error
+		paused bool // by a --stop
 	}{
-		{"prepare", "prepare", func() {}, false},
-		{"asked", "capture", func() {}, true},
-		{"captured in part", "capture", n.freezeCapture, true},
-		{"captured in part, sandbox slow", "capture", func() { n.freezeSentry(pid) }, true},
-		{"spooled in part", "spool", func() {}, true},
+		{"prepare", killedAt("prepare"), false},
+		{"asked", killedAt("capture"), true},
+		{"captured in part", n.duringCapture, true},
+		{"captured in part, sandbox slow", slow, true},
+		{"spooled in part", killedAt("spool"), true},
 	}
 	for _, step := range steps {
 		for _, stop := range []bool{false, true} {
 			t.Logf("killed at: %s, stop: %v", step.name, stop)
-			err := n.during(step.stage, request(p, stop), func() {
-				step.reach()
+			err := step.reach(request(p, stop), func() {
 				n.agent.Kill()
 				n.signal(pid, syscall.SIGCONT)
 			})
@@ -216,7 +221,7 @@ func TestAgentKilledAsOthersName(t *testing.T) {
 	pid := n.sentry(b)
 	req := request(b, true)
 	req.Name = "same"
-	err := n.during("capture", req, func() {
+	err := n.duringCapture(req, func() {
 		n.freezeSentry(pid)
 		n.mustCLI("checkpoint", "--name=same", a.ID)
 		n.agent.Kill()

@@ -75,7 +75,7 @@ func TestCPULimitOfSave(t *testing.T) {
 	p, limit := n.throttled(serves("limited"))
 	before, pid := n.serving(p), n.sentry(p)
 	inSave := func(look func()) error {
-		return n.during("capture", request(p, false), func() {
+		return n.duringCapture(request(p, false), func() {
 			n.freezeSentry(pid)
 			n.unlimited(p, limit)
 			look()
@@ -195,7 +195,7 @@ func TestKeepCPULimits(t *testing.T) {
 	p, limit := n.throttled(serves("limited"))
 	n.serving(p)
 	pid := n.sentry(p)
-	err := n.during("capture", request(p, false), func() {
+	err := n.duringCapture(request(p, false), func() {
 		n.freezeSentry(pid)
 		if is := n.cpuLimit(p); is != limit {
 			t.Errorf("limit is %s, it was %s", is, limit)

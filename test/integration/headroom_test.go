@@ -153,7 +153,7 @@ func TestRaisedLimitIsPutBack(t *testing.T) {
 		}
 	}
 	for _, stop := range []bool{false, true} {
-		err := n.during("capture", request(p, stop), raised(func() {
+		err := n.duringCapture(request(p, stop), raised(func() {
 			n.agent.Kill()
 			n.signal(pid, syscall.SIGCONT)
 		}))
@@ -169,7 +169,7 @@ func TestRaisedLimitIsPutBack(t *testing.T) {
 	if err != nil || len(shims) == 0 {
 		t.Fatalf("shims %v, %v", shims, err)
 	}
-	err = n.during("capture", request(p, false), raised(func() {
+	err = n.duringCapture(request(p, false), raised(func() {
 		for _, shim := range shims {
 			n.signal(shim, syscall.SIGKILL)
 		}
@@ -208,7 +208,7 @@ func TestHostileMemoryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var taken error
-	err = n.during("capture", request(p, false), func() {
+	err = n.duringCapture(request(p, false), func() {
 		n.freezeSentry(pid)
 		release := n.holdShims(p) // which would put the limit back before the program takes more
 		n.signal(pid, syscall.SIGCONT)
@@ -295,7 +295,7 @@ func TestNoRoomToSave(t *testing.T) {
 	other := n.workload("other", "serve", "--mib", "8")
 	n.serving(other)
 	pid := n.sentry(other)
-	err := n.during("capture", request(other, false), func() {
+	err := n.duringCapture(request(other, false), func() {
 		n.freezeSentry(pid)
 		now := n.sharedLevel(p)
 		n.setLimit(shared.Dir, (now.Usage+oneSave)/4096*4096)
