@@ -149,6 +149,7 @@ func (a *Agent) assemble() {
 	a.ready = ready.New(ready.Config{
 		Memory: a.cfg.ReadyMemory, Reserve: a.cfg.WakeReserve, Available: cgroup.Available,
 		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.restores.Asleep, Order: a.cri.OrderSleep,
+		Told: func(sandbox string) { a.sleeps.ReadyChanged(sandbox) },
 		Loads: func(ctx context.Context) bool {
 			f, err := a.node.Facts(ctx)
 			return err == nil && f.Repaired
@@ -157,7 +158,7 @@ func (a *Agent) assemble() {
 	})
 	a.sleeps = sleep.New(sleep.Config{
 		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
-		Life: a.life, OnChange: a.ready.Changed, Metrics: m, Logger: a.log,
+		Life: a.life, Ready: a.ready, Metrics: m, Logger: a.log,
 	})
 	a.lives = lives.New(lives.Config{Dir: a.cfg.Past, Runtime: a.cri, Journal: a.journal, Logger: a.log})
 	a.admission = admission.New(admission.Config{

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,11 +16,13 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
+	"diapause.dev/agent/ready"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/durable"
+	shimsleep "diapause.dev/runsc/sleep"
 )
 
 // Cluster is what an agent needs of the cluster that its node belongs to, and what it reports to it. Its methods are
@@ -76,8 +77,11 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 	return n.agent.sleeps.Wake(ctx, target, cause)
 }
 
-// AsleepPod reports whether a pod sleeps: see sleep.Sleeps.
-func (n Node) AsleepPod(uid string) (since time.Time, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
+// WishReady notes whether a pod is to be ready when it sleeps: see ready.Pool.
+func (n Node) WishReady(uid string, w ready.Wish) { n.agent.ready.Wish(uid, w) }
+
+// AsleepPod returns the mark of a pod that sleeps: see sleep.Sleeps.
+func (n Node) AsleepPod(uid string) (m shimsleep.Mark, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
 
 // Needed returns the pod that sleeps on a snapshot: see restore.Restores.
 func (n Node) Needed(key snapshot.Key, uid string) (pod string) {

@@ -80,7 +80,7 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting, isReady func() in
 		}, []string{"reason"}),
 	}
 	begin(results, m.falls, m.madeRoom, m.madeReady)
-	begin([]string{ready.ForMemory, ready.ForNewer}, m.dropped)
+	begin([]string{ready.ForMemory, ready.ForNewer, ready.ForPolicy}, m.dropped)
 	begin([]string{atOnce, waited, givenUp}, m.admissions)
 	begin(append(slices.Clone(wakeCauses), "other"), m.wakes)
 	begin([]string{"delivered", "dropped"}, m.packets)

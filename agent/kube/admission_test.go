@@ -116,6 +116,31 @@ func TestSleepsOn(t *testing.T) {
 	w.awaitAsleep(p, podsnapshotv1.ReasonWoke)
 }
 
+// TestReadyIsShown: the condition of a pod that sleeps says whether it is ready to wake. That is no event.
+func TestReadyIsShown(t *testing.T) {
+	w := newWorld(t)
+	here := w.node("a")
+	a := w.start(here)
+	p := w.pod(here, "web")
+	if _, err := a.node.fallAsleep(t.Context(), string(p.UID)); err != nil {
+		t.Fatal(err)
+	}
+	for _, ready := range []bool{false, true, false} {
+		a.node.mu.Lock()
+		a.node.ready = map[string]bool{string(p.UID): ready}
+		a.node.mu.Unlock()
+		a.SleepsOn(refOf(p))
+		if ready {
+			w.awaitAsleep(p, podsnapshotv1.ReasonSlept, "is saved and ready to wake")
+		} else {
+			w.awaitAsleep(p, podsnapshotv1.ReasonSlept, "is saved and uses no memory")
+		}
+	}
+	if n, err := w.sleepEvents(t.Context(), p, podsnapshotv1.ReasonSlept, ""); n > 1 || err != nil {
+		t.Errorf("%d events say that it sleeps, %v", n, err)
+	}
+}
+
 // TestMakesRoom: an idle pod that a policy selects may be put to sleep before its time, and an event says why.
 func TestMakesRoom(t *testing.T) {
 	w := newWorld(t)

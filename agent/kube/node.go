@@ -2,15 +2,16 @@ package kube
 
 import (
 	"context"
-	"time"
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/ready"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	shimsleep "diapause.dev/runsc/sleep"
 	"diapause.dev/storage"
 )
 
@@ -23,8 +24,8 @@ type Node interface {
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 	// Wake wakes a pod that sleeps.
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
-	// AsleepPod reports whether the pod with that UID sleeps, and since when.
-	AsleepPod(uid string) (since time.Time, ok bool)
+	// AsleepPod returns the mark of the pod with that UID. ok is false if it does not sleep.
+	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
 	// Needed returns the pod that sleeps on the snapshot with that UID, or "".
 	Needed(key snapshot.Key, uid string) (pod string)
 	// EndedAsleep returns the pod that slept on the snapshot with that UID, and has had no sandbox since. ok is false if
@@ -33,6 +34,8 @@ type Node interface {
 	ForgetAsleep(pod snapshot.PodRef) error
 	// Waiting returns what the wake of the pod with that UID waits for. ok is false if it does not wait.
 	Waiting(uid string) (why string, ok bool)
+	// WishReady notes whether the pod with that UID is to be ready when it sleeps.
+	WishReady(uid string, w ready.Wish)
 	// Unwoken returns why the pod with that UID, which sleeps, could not be woken. ok is false if that was not tried.
 	Unwoken(uid string) (why string, ok bool)
 	// Gauges returns what tells whether pods are used.

@@ -17,9 +17,11 @@ import (
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/ready"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	shimsleep "diapause.dev/runsc/sleep"
 	"diapause.dev/runsc/traffic"
 	"diapause.dev/storage"
 )
@@ -148,6 +150,8 @@ type fakeNode struct {
 	at func(ctx context.Context, s step, o checkpoint.Options) error
 	// asleep are the pods that sleep, by their UIDs; guarded by mu.
 	asleep map[string]time.Time
+	ready  map[string]bool       // pods that are ready to wake, by their UIDs; guarded by mu
+	wishes map[string]ready.Wish // by UIDs of pods; guarded by mu
 	// asleepOn are the pods that sleep, by the UIDs of the snapshots of their sleeps, likewise.
 	asleepOn map[string]string
 	// ended are the pods that ended in their sleep, likewise.
@@ -233,11 +237,11 @@ func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {
 	return sleep.Woken{}, nil
 }
 
-func (n *fakeNode) AsleepPod(uid string) (since time.Time, ok bool) {
+func (n *fakeNode) AsleepPod(uid string) (m shimsleep.Mark, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	since, ok = n.asleep[uid]
-	return since, ok
+	since, ok := n.asleep[uid]
+	return shimsleep.Mark{UID: uid, Since: since, Ready: n.ready[uid]}, ok
 }
 
 // Needed implements kube.Node.
@@ -318,6 +322,22 @@ func (n *fakeNode) Unwoken(uid string) (why string, ok bool) {
 	defer n.mu.Unlock()
 	why, ok = n.unwoken[uid]
 	return why, ok
+}
+
+func (n *fakeNode) WishReady(uid string, w ready.Wish) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.wishes == nil {
+		n.wishes = make(map[string]ready.Wish)
+	}
+	n.wishes[uid] = w
+}
+
+// wish returns whether a pod is to be ready when it sleeps.
+func (n *fakeNode) wish(uid string) ready.Wish {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.wishes[uid]
 }
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/ready"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
@@ -134,6 +135,36 @@ func TestEndWithoutWaking(t *testing.T) {
 			t.Errorf("endWithoutWaking %v: woken to be ended: %v", without, !without)
 		}
 	}
+}
+
+// TestSleepPolicyReady: the agent knows whether a pod is to be ready when it sleeps, by default, after a change of the
+// policy, and when the policy is gone.
+func TestSleepPolicyReady(t *testing.T) {
+	w := newWorld(t)
+	var attempts atomic.Int64
+	here := w.node("a")
+	a := w.start(here, sleeper(&attempts, nil))
+	policy := w.sleepPolicy("sleep", late)
+	p := w.pod(here, "web")
+	w.begins(p)
+	await := func(want ready.Wish) {
+		t.Helper()
+		if err := w.eventually(func(context.Context) error {
+			if is := a.node.wish(string(p.UID)); is != want {
+				return fmt.Errorf("wish is %q, want %q", is, want)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(ready.Auto)
+	for _, r := range []sleepv1alpha1.Readiness{sleepv1alpha1.ReadyAlways, sleepv1alpha1.ReadyNever} {
+		edit(w, policy, func(p *sleepv1alpha1.SleepPolicy) { p.Spec.Ready = r })
+		await(ready.Wish(r))
+	}
+	w.delete(policy)
+	await(ready.Auto)
 }
 
 // TestSleepPolicyDryRun: an event says what would have happened. When the policy no longer only says so, it happens.

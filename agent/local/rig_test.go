@@ -55,6 +55,12 @@ type rig struct {
 	journal  *journal.Journal
 }
 
+// noPool keeps no pod ready.
+type noPool struct{}
+
+func (noPool) Changed()    {}
+func (noPool) Woke(string) {}
+
 // newRig returns a rig in a cluster. Without a cluster, c is nil.
 func newRig(t *testing.T, c Cluster) *rig {
 	t.Helper()
@@ -92,7 +98,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		t.Fatal(err)
 	}
 	r.journal = j
-	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, OnChange: func() {}, Logger: journaltest.Quiet})
+	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Ready: noPool{}, Logger: journaltest.Quiet})
 	r.Admission = admission.New(admission.Config{
 		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Restores,
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,

@@ -72,7 +72,9 @@ func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) 
 	if err != nil { // the wake itself meets it, too
 		s.Logger.Warn("a pod is woken without its volumes being looked at", "request", req.Request, "error", err)
 	}
-	return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAKE, Payloads: payloads}, nil
+	return &localv1.AskWakeResponse{
+		Decision: localv1.AskWakeResponse_WAKE, Payloads: payloads, Unreadable: err != nil,
+	}, nil
 }
 
 // readAgain is the pause before a shim is told that the snapshot of its pod cannot be read. Then it asks again.

@@ -43,8 +43,8 @@ func TestWakeFails(t *testing.T) {
 	if err := (sleep.Mark{Sandbox: "sandbox", UID: "uid", Since: time.Unix(5, 0)}).Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if since, ok := r.Sleeps.AsleepPod("uid"); !ok || !since.Equal(time.Unix(5, 0)) {
-		t.Errorf("asleep since %v, %v", since, ok)
+	if m, ok := r.Sleeps.AsleepPod("uid"); !ok || !m.Since.Equal(time.Unix(5, 0)) {
+		t.Errorf("asleep: %+v, %v", m, ok)
 	}
 	s := &service{Config: r.Config}
 	_, err := s.Wake(t.Context(), &localv1.WakeRequest{Target: "pod"})

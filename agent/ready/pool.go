@@ -1,5 +1,6 @@
 // Package ready has sandboxes created for pods that sleep, so that their wakes need not do so. It decides for which,
-// within a budget of memory: those that fell asleep last. What is ready gives way to whatever needs the memory.
+// within a budget of memory: those whose policy wishes it, and then those that fell asleep last or wake often. What is
+// ready gives way to whatever needs the memory.
 //
 // Package shim creates the sandboxes. All that the package knows of them is in the marks of the pods that sleep, so the
 // next agent goes on with what it finds.
@@ -33,7 +34,8 @@ const (
 // Reasons for which a pod is no longer ready, for [Metrics].
 const (
 	ForMemory = "memory" // the node's memory is short, or a wake waits for it
-	ForNewer  = "newer"  // other pods have fallen asleep since
+	ForNewer  = "newer"  // other pods have fallen asleep since, or wake more often
+	ForPolicy = "policy" // the pod's policy says that it is never ready
 )
 
 // Config is what a [Pool] works with.
@@ -46,6 +48,7 @@ type Config struct {
 	// Loads reports whether runsc can load a kernel before the wake: the repaired build can.
 	Loads   func(ctx context.Context) bool
 	Order   func(ctx context.Context, sandbox string, o sleep.Order) error
+	Told    func(sandbox string) // is called when a pod was made ready, or no longer is, and must not block
 	Metrics Metrics
 	Logger  *slog.Logger
 }
@@ -61,16 +64,33 @@ type Metrics interface {
 // Pool keeps pods ready. Its methods may be called concurrently.
 type Pool struct {
 	Config
+	habits  *habits
 	changed chan struct{}
 	failed  map[string]time.Time // when a pod could not be made ready, by its sandbox
 }
 
 // New returns a pool.
 func New(c Config) *Pool {
-	return &Pool{Config: c, changed: make(chan struct{}, 1), failed: make(map[string]time.Time)}
+	return &Pool{
+		Config: c, habits: newHabits(), changed: make(chan struct{}, 1), failed: make(map[string]time.Time),
+	}
 }
 
-// Changed must be called when a pod has fallen asleep or woken, or a wake waits. It does not block.
+// Wish notes whether a pod is to be ready when it sleeps. For a pod that it knows nothing of, that is Auto. It does not
+// block.
+func (p *Pool) Wish(uid string, w Wish) {
+	if p.habits.wants(uid, w) {
+		p.Changed()
+	}
+}
+
+// Woke must be called when a pod was woken. It does not block.
+func (p *Pool) Woke(uid string) {
+	p.habits.woke(uid, time.Now())
+	p.Changed()
+}
+
+// Changed must be called when a pod has fallen asleep or ended, or a wake waits. It does not block.
 func (p *Pool) Changed() {
 	select {
 	case p.changed <- struct{}{}:
@@ -119,22 +139,32 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 		cost = LoadedCost
 	}
 	n, short := p.room(asleep, cost)
-	ready, drop, next := plan(asleep, n, now)
-	for _, m := range drop {
-		p.drop(ctx, m, short)
+	ready, drop, next := plan(p.candidates(asleep, now), n)
+	for _, c := range drop {
+		p.drop(ctx, c, short)
 	}
-	for _, m := range ready {
-		if _, failed := p.failed[m.Sandbox]; !failed && ctx.Err() == nil {
-			p.make(ctx, m, load)
+	for _, c := range ready {
+		if _, failed := p.failed[c.Sandbox]; !failed && ctx.Err() == nil {
+			p.make(ctx, c.Mark, load)
 		}
 	}
 	switch {
-	case !next.IsZero():
-		return min(max(time.Until(next), time.Millisecond), lookEvery)
+	case next > 0:
+		return min(next, lookEvery)
 	case len(asleep) > 0:
 		return lookEvery
 	}
 	return 0
+}
+
+// candidates returns the pods that sleep, with what is known of them.
+func (p *Pool) candidates(asleep []sleep.Mark, now time.Time) (all []candidate) {
+	for _, m := range asleep {
+		c := candidate{Mark: m, slept: max(0, now.Sub(m.Since))}
+		c.wish, c.wakes = p.habits.of(m.UID, now)
+		all = append(all, c)
+	}
+	return all
 }
 
 // room returns how many pods may be ready, which cost so much each. Short says that they would be more if the node had
@@ -169,19 +199,25 @@ func (p *Pool) make(ctx context.Context, m sleep.Mark, load bool) {
 	if err != nil {
 		p.failed[m.Sandbox] = time.Now()
 		p.Logger.Warn("a pod that sleeps is not made ready to wake", "sandbox", m.Sandbox, "error", err)
+		return
 	}
+	p.Told(m.Sandbox)
 }
 
-func (p *Pool) drop(ctx context.Context, m sleep.Mark, short bool) {
-	if err := p.order(ctx, m, sleep.Order{Verb: sleep.DropReady}); err != nil {
-		p.Logger.Warn("a pod that sleeps stays ready to wake", "sandbox", m.Sandbox, "error", err)
+func (p *Pool) drop(ctx context.Context, c candidate, short bool) {
+	if err := p.order(ctx, c.Mark, sleep.Order{Verb: sleep.DropReady}); err != nil {
+		p.Logger.Warn("a pod that sleeps stays ready to wake", "sandbox", c.Sandbox, "error", err)
 		return
 	}
 	reason := ForNewer
-	if short {
+	switch {
+	case c.wish == Never:
+		reason = ForPolicy
+	case short:
 		reason = ForMemory
 	}
 	p.Metrics.DroppedReady(reason)
+	p.Told(c.Sandbox)
 }
 
 func (p *Pool) order(ctx context.Context, m sleep.Mark, o sleep.Order) error {

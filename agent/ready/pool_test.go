@@ -22,9 +22,12 @@ type node struct {
 	fails   map[string]error // by sandbox
 	made    []error
 	dropped []string
+	news    []string // sandboxes of which it was told
 }
 
 func (n *node) Asleep() []sleep.Mark { return slices.Clone(n.asleep) }
+
+func (n *node) told(sandbox string) { n.news = append(n.news, sandbox) }
 
 func (n *node) MadeReady(err error)        { n.made = append(n.made, err) }
 func (n *node) DroppedReady(reason string) { n.dropped = append(n.dropped, reason) }
@@ -57,7 +60,7 @@ func (n *node) pool(pods int) *Pool {
 	return New(Config{
 		Memory: int64(pods) * CreatedCost, Reserve: 100 << 20, Available: func() (int64, error) { return n.free, nil },
 		Waiting: func() int { return n.waiting }, Asleep: n.Asleep,
-		Loads: func(context.Context) bool { return n.loads }, Order: n.Order, Metrics: n,
+		Loads: func(context.Context) bool { return n.loads }, Order: n.Order, Told: n.told, Metrics: n,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 }
@@ -66,7 +69,7 @@ func (n *node) pool(pods int) *Pool {
 func sleeping(pods map[string]time.Duration) *node {
 	n := &node{free: 1 << 30, fails: make(map[string]error)}
 	for sandbox, slept := range pods {
-		n.asleep = append(n.asleep, sleep.Mark{Sandbox: sandbox, Since: time.Now().Add(-slept)})
+		n.asleep = append(n.asleep, sleep.Mark{Sandbox: sandbox, UID: "uid-" + sandbox, Since: time.Now().Add(-slept)})
 	}
 	slices.SortFunc(n.asleep, func(a, b sleep.Mark) int { return b.Since.Compare(a.Since) })
 	return n
@@ -105,7 +108,7 @@ func TestRun(t *testing.T) {
 		go func() { defer close(done); p.Run(ctx) }()
 		synctest.Wait()
 		n.want(t, "at once", "old")
-		n.asleep = slices.Insert(n.asleep, 0, sleep.Mark{Sandbox: "new", Since: time.Now()})
+		n.asleep = slices.Insert(n.asleep, 0, sleep.Mark{Sandbox: "new", UID: "uid-new", Since: time.Now()})
 		p.Changed()
 		time.Sleep(2 * settleTime)
 		synctest.Wait()
@@ -135,6 +138,61 @@ func TestLoads(t *testing.T) {
 			t.Errorf("told to load a kernel: %v, want %v", n.loaded, loads)
 		}
 	}
+}
+
+// TestWishes: pods that are always to be ready come first, and at once; those that are never to be are not. What is
+// wished later holds for pods that sleep already.
+func TestWishes(t *testing.T) {
+	n := sleeping(map[string]time.Duration{
+		"a": 0, "b": 10 * time.Second, "c": 20 * time.Second, "d": time.Hour, "e": time.Minute,
+	})
+	p := n.pool(2)
+	p.Wish("uid-a", Always)
+	p.Wish("uid-b", Never)
+	p.look(t.Context())
+	n.want(t, "at first", "a", "c")
+	p.Wish("uid-d", Always)
+	p.Wish("uid-a", Never)
+	p.Wish("uid-b", Auto)
+	p.look(t.Context())
+	n.want(t, "other wishes", "b", "d")
+	slices.Sort(n.dropped)
+	if !slices.Equal(n.dropped, []string{ForNewer, ForPolicy}) {
+		t.Errorf("dropped for %q", n.dropped)
+	}
+	if slices.Sort(n.news); !slices.Equal(n.news, []string{"a", "a", "b", "c", "c", "d"}) {
+		t.Errorf("told of %q", n.news)
+	}
+	if len(p.habits.wish) != 2 {
+		t.Errorf("wishes are kept: %v", p.habits.wish)
+	}
+}
+
+// TestWokeOften: a pod that has woken often within an hour is ready before one that fell asleep later. What is known of
+// its wakes is forgotten.
+func TestWokeOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sleeping(map[string]time.Duration{"a": time.Minute, "b": 2 * time.Minute})
+		p := n.pool(1)
+		p.Woke("uid-b")
+		p.look(t.Context())
+		n.want(t, "one wake, and twice as long asleep", "a")
+		for range 2 * mostWakes {
+			p.Woke("uid-b")
+		}
+		p.look(t.Context())
+		n.want(t, "many wakes", "b")
+		if known := len(p.habits.wakes["uid-b"]); known != mostWakes {
+			t.Errorf("%d wakes are kept, want %d", known, mostWakes)
+		}
+		time.Sleep(wakesFor)
+		p.look(t.Context())
+		n.want(t, "an hour later", "a")
+		p.Woke("uid-c")
+		if len(p.habits.wakes) != 1 {
+			t.Errorf("wakes are kept of %d pods", len(p.habits.wakes))
+		}
+	})
 }
 
 // TestGivesWay: pods that are ready give way, the oldest first, when the node's memory is short or a wake waits.

@@ -98,18 +98,18 @@ func (s *source) holds() bool {
 // isKernel reports whether a file of an image has nothing of the memory or of volumes.
 func isKernel(file string) bool { return file != runsc.PagesFile && !isVolume(file) }
 
-// endedAhead notes that a sandbox has gone whose pod sleeps on, and reports whether it was one.
-func (s *source) endedAhead() bool {
-	if !s.holds() {
+// endedAhead notes that a sandbox has gone without which its pod sleeps on, or wakes by another one. It reports whether
+// it was one: it has had nothing of the memory.
+func (s *source) endedAhead(gone bool) bool {
+	if s.held == nil || s.fed.Load() {
 		return false
 	}
 	r := s.restore
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state != loading || r.err != nil {
+	if r.state != loading || r.err != nil || r.woken {
 		return false
 	}
-	r.serving--
-	r.read = 0
+	r.serving, r.read, r.died = r.serving-1, 0, gone
 	return true
 }

@@ -90,6 +90,41 @@ func TestKernelBeforehand(t *testing.T) {
 	}
 }
 
+// TestEndsAtWake: a sandbox that was made beforehand ends when its pod wakes, and has had nothing of the memory.
+// Another one gets all. If the pod was woken by it, the restore is over.
+func TestEndsAtWake(t *testing.T) {
+	for name, woken := range map[string]bool{"before it has asked for memory": false, "after it has run": true} {
+		t.Run(name, func(t *testing.T) {
+			a, _, request, dir := newSleepyRig(t)
+			if err := errors.Join(a.Remember(request), sleep.HoldMemory(dir)); err != nil {
+				t.Fatal(err)
+			}
+			s := a.sidecar(t, request)
+			mustRead(t, s)
+			a.Admit(request)
+			if err := sleep.ReleaseMemory(dir); err != nil {
+				t.Fatal(err)
+			}
+			if held := s.Pace(runsc.PagesFile, 0, 1, true).Held; held != nil {
+				<-held
+			}
+			s.Ended(gofer.Gone, nil)
+			if !woken {
+				mustRead(t, a.sidecar(t, request))
+				a.Woken(request)
+				if a.ofRequest(request) == nil {
+					t.Error("the restore is over, and a sandbox reads from it")
+				}
+				return
+			}
+			a.Woken(request)
+			if r := a.ofRequest(request); r != nil {
+				t.Errorf("the restore goes on without a sandbox: %+v", r.record)
+			}
+		})
+	}
+}
+
 // TestHostileBeforehand: a sidecar that breaks the protocol while the pod sleeps ends the restore, as one that breaks
 // it later does.
 func TestHostileBeforehand(t *testing.T) {

@@ -97,16 +97,24 @@ func (rs *Restores) keepUnwoken(r *restore, err error) {
 	rs.unwoken[w.Request] = w
 }
 
-// Woken notes that a request has woken its pod, which may still load its memory.
+// Woken notes that a request has woken its pod, which may still load its memory, or has ended since.
 func (rs *Restores) Woken(request string) {
 	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	delete(rs.unwoken, request)
-	if r := rs.all[request]; r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.woken = true
+	r := rs.all[request]
+	died := r != nil && r.woke()
+	rs.mu.Unlock()
+	if died {
+		rs.finish(r, r.gone())
 	}
+}
+
+// woke reports whether the sandbox has gone, and had no memory: see source.endedAhead.
+func (r *restore) woke() (died bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.woken = true
+	return r.died && r.serving == 0
 }
 
 // Unwoken notes that the sandbox that a request was to wake has ended before it ran, and the pod with it: the pod's

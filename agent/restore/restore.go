@@ -60,6 +60,7 @@ type restore struct {
 	ahead    bool  // its kernel is, or was, loaded before the pod wakes
 	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
 	woken    bool  // the pod was woken, and runs
+	died     bool  // a sandbox whose kernel was loaded before has gone and had no memory
 	asked    workingset.Asked
 	late     int // reads that came late; rs.mu guards it
 	need     need

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -22,6 +23,7 @@ type source struct {
 	rs      *Restores
 	restore *restore
 	held    <-chan struct{} // closed when the sandbox may have the memory, see beforehand.go; nil: it may
+	fed     atomic.Bool     // the sandbox may have got a byte of its memory
 }
 
 // Size implements gofer.Source.
@@ -80,9 +82,12 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 		select {
 		case <-s.held:
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
+	s.fed.Store(true)
 	if err := s.rs.feed(s.restore); err != nil {
 		return err
 	}
@@ -130,22 +135,12 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 }
 
 // final reports whether a retry cannot help.
-func final(err error) bool {
-	for _, kind := range []error{
-		errEnded, storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound,
-		storage.ErrFormat, storage.ErrInvalidName, storage.ErrUntrusted,
-	} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
-}
+func final(err error) bool { return errors.Is(err, errEnded) || snapshots.Hopeless(err) }
 
 // Ended implements gofer.Source.
 func (s *source) Ended(end gofer.End, reason error) {
 	r := s.restore
-	if !errors.Is(reason, gofer.ErrBreach) && s.endedAhead() {
+	if !errors.Is(reason, gofer.ErrBreach) && s.endedAhead(end == gofer.Gone) {
 		return
 	}
 	if reason != nil {

@@ -159,17 +159,28 @@ func (rs *Restores) Asleep() (all []sleep.Mark) {
 	return all
 }
 
-// SleepsOn returns the snapshot by which the pod of a sandbox would be woken. ok is false if it does not sleep. It is
-// false, too, once a wake is under way that may have got a byte of the snapshot: the pod may run then.
-func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
+// wakeOf returns the request by which the pod of a sandbox is woken. ok is false if it does not sleep.
+func (rs *Restores) wakeOf(sandbox string) (rec record, ok bool) {
 	for request, m := range rs.sleepers() {
 		if m.Sandbox == sandbox {
 			rec, err := rs.readRecord(request)
-			ok = err == nil && !rec.Loaded && !rs.wakes(request) && !rs.begun(request)
-			return snapshots.ID{Key: rec.Key, UID: rec.UID}, ok
+			return rec, err == nil
 		}
 	}
-	return snapshots.ID{}, false
+	return rec, false
+}
+
+// PodAsleep returns the pod of a sandbox. ok is false if it does not sleep.
+func (rs *Restores) PodAsleep(sandbox string) (pod snapshot.PodRef, ok bool) {
+	rec, ok := rs.wakeOf(sandbox)
+	return rec.Pod, ok
+}
+
+// SleepsOn returns the snapshot by which the pod of a sandbox would be woken. ok is false if it does not sleep. It is
+// false, too, once a wake is under way that may have got a byte of the snapshot: the pod may run then.
+func (rs *Restores) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
+	rec, ok := rs.wakeOf(sandbox)
+	return snapshots.ID{Key: rec.Key, UID: rec.UID}, ok && !rec.Loaded && !rs.wakes(rec.Request) && !rs.begun(rec.Request)
 }
 
 // begun reports whether a wake that an earlier agent served may have got memory: it has a sidecar. If that cannot be

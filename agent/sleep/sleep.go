@@ -30,7 +30,7 @@ type Config struct {
 	Snapshots   Snapshots
 	Journal     *journal.Journal
 	Life        *lifetime.Life
-	OnChange    func() // is called when a pod may have fallen asleep or woken, and must not block
+	Ready       Ready
 	Metrics     Metrics
 	Logger      *slog.Logger
 }
@@ -46,6 +46,13 @@ type Restores interface {
 	DropWake(request string, reason error)
 	Remember(request string) error
 	Asleep() []sleep.Mark
+	PodAsleep(sandbox string) (pod snapshot.PodRef, ok bool)
+}
+
+// Ready keeps some of the pods ready that sleep. *ready.Pool implements it. Its methods must not block.
+type Ready interface {
+	Changed()        // a pod may have fallen asleep, or have ended
+	Woke(uid string) // a pod was woken
 }
 
 // Snapshots removes snapshots. *snapshots.Catalog implements it.
@@ -75,7 +82,7 @@ type Cluster interface {
 	Woke(pod snapshot.PodRef, cause string, took time.Duration)
 	// WakeFailed reports that a pod could not be woken, and that its sandbox has ended.
 	WakeFailed(pod snapshot.PodRef, err error)
-	// SleepsOn reports that a pod could not be woken, and sleeps on.
+	// SleepsOn reports that a pod sleeps on that could not be woken, is ready to wake, or no longer is.
 	SleepsOn(pod snapshot.PodRef)
 }
 
@@ -101,7 +108,7 @@ func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapsh
 	o.Handover, o.NoWait = &handover{s, o.WakeToEnd, o.Ignored}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
-	s.OnChange()
+	s.Ready.Changed()
 	return f, err
 }
 
@@ -200,14 +207,21 @@ func (s *Sleeps) Asleep(sandbox string) (since time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// AsleepPod reports whether the pod with this UID sleeps, and since when.
-func (s *Sleeps) AsleepPod(uid string) (since time.Time, ok bool) {
+// AsleepPod returns the mark of the pod with this UID. ok is false if it does not sleep.
+func (s *Sleeps) AsleepPod(uid string) (m sleep.Mark, ok bool) {
 	for _, m := range s.Restores.Asleep() {
 		if m.UID == uid {
-			return m.Since, true
+			return m, true
 		}
 	}
-	return time.Time{}, false
+	return sleep.Mark{}, false
+}
+
+// ReadyChanged notes that the pod of a sandbox, which sleeps, is ready to wake, or no longer is.
+func (s *Sleeps) ReadyChanged(sandbox string) {
+	if pod, ok := s.Restores.PodAsleep(sandbox); ok && s.cluster != nil {
+		s.cluster.SleepsOn(pod)
+	}
 }
 
 // All returns the pods that sleep, by the ids of their sandboxes.
@@ -223,7 +237,7 @@ func (s *Sleeps) All() map[string]sleep.Mark {
 func (s *Sleeps) Woke(pod snapshot.PodRef, sandbox string, w *localv1.Woken) {
 	took := w.GetTook().AsDuration()
 	s.Metrics.Woke(w)
-	s.OnChange()
+	s.Ready.Woke(pod.UID)
 	s.setUnwoken(pod.UID, "")
 	s.Logger.Info("pod is awake", "pod", pod.String(), "sandbox", sandbox, "cause", w.GetCause(), "took", took,
 		"ready", w.GetReady(), "delivered", w.GetDelivered(), "dropped", w.GetDropped())

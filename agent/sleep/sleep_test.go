@@ -32,6 +32,8 @@ type node struct {
 	deleted    []snapshot.Key
 	slept      []string // pods that the cluster was told of
 	found      *snapshots.Found
+	pool       pool
+	on         []string // pods that sleep on, as the cluster was told
 }
 
 var pod = &cri.Pod{ID: "sandbox", Namespace: "default", Name: "pod", UID: "uid", Runtime: cri.RuntimeType}
@@ -62,7 +64,7 @@ func (n *node) Find(context.Context, string) (*cri.Pod, error) { return pod, nil
 func (n *node) Slept(p snapshot.PodRef)                        { n.slept = append(n.slept, p.UID) }
 func (n *node) Woke(snapshot.PodRef, string, time.Duration)    {}
 func (n *node) WakeFailed(snapshot.PodRef, error)              {}
-func (n *node) SleepsOn(snapshot.PodRef)                       {}
+func (n *node) SleepsOn(p snapshot.PodRef)                     { n.on = append(n.on, p.UID) }
 func (n *node) OrderSleep(_ context.Context, _ string, o sleep.Order) error {
 	n.orders = append(n.orders, o)
 	if o.Verb == sleep.Fall {
@@ -81,6 +83,20 @@ func (n *node) Delete(_ context.Context, k snapshot.Key) error {
 	return nil
 }
 
+func (n *node) PodAsleep(sandbox string) (pod snapshot.PodRef, ok bool) {
+	i := slices.IndexFunc(n.marks, func(m sleep.Mark) bool { return m.Sandbox == sandbox })
+	if i < 0 {
+		return pod, false
+	}
+	return snapshot.PodRef{UID: n.marks[i].UID}, true
+}
+
+// pool is a pool that notes which pods were woken.
+type pool struct{ woke []string }
+
+func (p *pool) Changed()        {}
+func (p *pool) Woke(uid string) { p.woke = append(p.woke, uid) }
+
 type noMetrics struct{}
 
 func (noMetrics) Slept(error)         {}
@@ -96,7 +112,7 @@ func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {
 	life := lifetime.New(t.Context())
 	s = New(Config{
 		Checkpoints: n, Restores: n, Runtime: n, Snapshots: n, Journal: journaltest.Open(t, t.TempDir()), Life: life,
-		OnChange: func() {}, Metrics: noMetrics{}, Logger: slog.New(slog.DiscardHandler),
+		Ready: &n.pool, Metrics: noMetrics{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	s.Join(n)
 	return s, n, life.Wait
@@ -225,6 +241,19 @@ func TestFormer(t *testing.T) {
 	}
 	if !slices.Equal(n.deleted, want) {
 		t.Errorf("removed %v, want %v", n.deleted, want)
+	}
+}
+
+// TestReady: who keeps pods ready is told of a wake, and the cluster of pods that are ready.
+func TestReady(t *testing.T) {
+	s, n, _ := newSleeps(t)
+	n.marks = []sleep.Mark{{Sandbox: "a", UID: "uid-a", Ready: true}, {Sandbox: "b", UID: "uid-b"}}
+	for _, sandbox := range []string{"a", "b", "gone"} {
+		s.ReadyChanged(sandbox)
+	}
+	s.Woke(snapshot.PodRef{UID: "uid-a"}, "a", nil)
+	if !slices.Equal(n.on, []string{"uid-a", "uid-b"}) || !slices.Equal(n.pool.woke, []string{"uid-a"}) {
+		t.Errorf("told of %q, and that %q were woken", n.on, n.pool.woke)
 	}
 }
 

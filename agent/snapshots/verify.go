@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -229,4 +230,13 @@ func Parts(err error) (all []error) {
 		all = append(all, Parts(e)...)
 	}
 	return all
+}
+
+// Hopeless reports whether an error says that a snapshot is gone, damaged, or not to be trusted: reading it again
+// cannot help.
+func Hopeless(err error) bool {
+	return slices.ContainsFunc([]error{
+		storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound, storage.ErrFormat, storage.ErrInvalidName,
+		storage.ErrUntrusted,
+	}, func(kind error) bool { return errors.Is(err, kind) })
 }

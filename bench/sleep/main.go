@@ -85,7 +85,7 @@ func (p plan) wants(scenario string) bool { return slices.Contains(p.scenarios, 
 // group is scenarios that share a node.
 type group struct {
 	scenarios []string
-	agent     []string // flags of its agent
+	agent     []string // flags of its agent, by default without pods that are ready to wake
 	run       func(*meter, context.Context) error
 }
 
@@ -135,7 +135,8 @@ func (m *meter) onNode(ctx context.Context, g group) (err error) {
 		return err
 	}
 	defer m.bed.Close(context.WithoutCancel(ctx))
-	m.daemon, err = m.bed.StartAgent(ctx, append([]string{"--metrics=" + metricsAddress}, g.agent...)...)
+	flags := append([]string{"--metrics=" + metricsAddress, "--ready-memory=0"}, g.agent...)
+	m.daemon, err = m.bed.StartAgent(ctx, flags...)
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.Memory, "checkpoint-memory", defaultMemory,
 		"memory limit, in bytes, for all checkpoints in progress together; further ones wait before their pause, and one "+
 			"that can never fit is refused. The agent needs 2 GiB more than that")
-	f.Int64Var(&cfg.ReadyMemory, "ready-memory", 0,
+	f.Int64Var(&cfg.ReadyMemory, "ready-memory", 512<<20,
 		"bytes of memory for sandboxes that are created for sleeping pods, so that these wake faster; 0: none is created")
 	f.Int64Var(&cfg.WakeReserve, "wake-reserve", 512<<20,
 		"memory of the node, in bytes, that pods which sleep leave free when they wake; one for which there is not enough "+

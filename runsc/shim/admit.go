@@ -47,6 +47,7 @@ func (z *waking) admitted(image string, over <-chan struct{}, waited time.Durati
 		z.holdFor(over, agentPoll, "for the agent: "+err.Error())
 		return false
 	}
+	z.damaged.Store(resp.GetUnreadable())
 	err = volume.AddPayloads(ctx, z.s.pod.uid, resp.GetPayloads(), false, z.c.agent.receive(filepath.Base(image)))
 	if err != nil {
 		z.holdFor(over, agentPoll, "for its volumes: "+err.Error())

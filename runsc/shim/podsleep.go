@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/shim/lowpower"
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
@@ -23,6 +24,7 @@ type podSleep struct {
 	namespace string                // of containerd
 	lowPower  *lowpower.Mode        // of this process, while the pod sleeps
 	probing   probing               // probes by exec that are answered for a pod that is to sleep
+	damaged   atomic.Bool           // the agent has said that its snapshot cannot be read
 	signalled atomic.Bool           // while it sleeps: a signal that tells a container to end wakes the pod
 	watch     atomic.Pointer[watch] // of its packets, from Armed to the end of the sleep; stored with the turn
 	network   *sleep.Network        // set before the sandbox starts; nil: the pod has none of its own, and cannot sleep
@@ -126,16 +128,15 @@ func (p *podSleep) remove(ctx context.Context) {
 		p.warn(err, "find runsc")
 		return
 	}
-	remove := func(id string) {
-		p.warn(runtime.Delete(ctx, id, &runsccmd.DeleteOpts{Force: true}), "remove container "+id)
-	}
+	p.warn(runsc.RemoveTorn(runtime.Root, p.c.bundle.id), "remove what a killed runsc has left")
+	force := &runsccmd.DeleteOpts{Force: true}
 	var all sync.WaitGroup
 	for _, x := range p.others() {
 		all.Go(func() {
-			remove(x.id)
+			p.warn(runtime.Delete(ctx, x.id, force), "remove container "+x.id)
 			p.warn(x.removeFilestore(p.c.bundle.id), "remove the file of container "+x.id)
 		})
 	}
 	all.Wait()
-	remove(p.c.bundle.id)
+	p.warn(runtime.Delete(ctx, p.c.bundle.id, force), "remove container "+p.c.bundle.id)
 }

@@ -134,10 +134,10 @@ func (p *podSleep) discardReady(ctx context.Context) {
 	p.remove(ctx)
 }
 
-// takeReady returns how far the sandbox is for the wake that begins. One that has ended is discarded.
+// takeReady returns how far the sandbox is for the wake that begins. One that has ended or waits in vain is discarded.
 func (p *podSleep) takeReady(ctx context.Context) readiness {
-	if p.ready != notReady && p.c.bundle.gone() {
-		log.L.Warnf("sandbox %s was ready to wake, and has ended: it is created again", p.c.bundle.id)
+	if p.ready != notReady && (p.damaged.Load() || p.c.bundle.gone()) {
+		log.L.Warnf("sandbox %s was ready to wake, and has ended or waits in vain: it is created again", p.c.bundle.id)
 		p.discardReady(ctx)
 	}
 	return p.ready

@@ -265,6 +265,7 @@ func (z *waking) takeAsleep() (give func(), err error) {
 		}
 		failed, image, over := z.failed, z.image, z.state.Over()
 		if failed == nil && admitted == image {
+			z.takeReady(context.Background())                  // the end of its sandbox means nothing before this
 			if err := sleep.ReleaseMemory(image); err != nil { // it would wait for it for ever
 				give()
 				return nil, err

@@ -10,13 +10,10 @@ import (
 // cpuPeriod is the period of limits of processor time, in microseconds: the kubelet's default.
 const cpuPeriod = 100_000
 
-// limitCPU makes a cgroup with a limit of processor time, in thousandths of a processor, unless that is 0.
+// limitCPU gives a cgroup a limit of processor time, in thousandths of a processor, unless that is 0.
 func limitCPU(path string, limit int) error {
 	if limit == 0 {
 		return nil
-	}
-	if err := makeCgroup(path[1:]); err != nil {
-		return fmt.Errorf("bed: %w", err)
 	}
 	return setCPU(path, limit)
 }

@@ -101,6 +101,9 @@ func (b *Bed) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 func (b *Bed) RunSandbox(ctx context.Context, spec PodSpec) (*Pod, error) {
 	spec = spec.withDefaults()
 	config := b.sandboxConfig(spec)
+	if err := makeCgroup(config.Linux.CgroupParent[1:]); err != nil { // as a kubelet does
+		return nil, fmt.Errorf("bed: %w", err)
+	}
 	if err := limitMemory(config.Linux.CgroupParent, spec.MemoryLimit); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,8 @@ type node struct {
 	ctx   context.Context
 	bed   *bed.Bed
 	agent *bed.Agent
+
+	readies bool // a pod that is put to sleep is made ready to wake, too
 }
 
 // start starts a bed and an agent with the given flags. Both end with the test.

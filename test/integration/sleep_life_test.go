@@ -129,8 +129,10 @@ func TestSleepCreated(t *testing.T) {
 }
 
 // TestSleepTwoWakes wakes a pod in many ways at once: it wakes once, and all are answered.
-func TestSleepTwoWakes(t *testing.T) {
-	n := start(t)
+func TestSleepTwoWakes(t *testing.T) { start(t).wakeAtOnce() }
+
+func (n *node) wakeAtOnce() {
+	n.Helper()
 	p := n.sleeper("many", "--mib", "8")
 	before := n.serving(p)
 	for range 3 {
@@ -154,7 +156,7 @@ func TestSleepTwoWakes(t *testing.T) {
 			return err
 		})
 		if err := g.Wait(); err != nil {
-			t.Error(err)
+			n.Error(err)
 		}
 		n.alive(p, before)
 	}
@@ -462,7 +464,11 @@ func (n *node) shimOf(id string) int {
 // TestSleepDamaged damages the snapshot of a pod that sleeps: whoever wakes it is told, and the pod ends.
 func TestSleepDamaged(t *testing.T) {
 	at := newPlace(t)
-	n := start(t, at.flags()...)
+	start(t, at.flags()...).damageAsleep(at)
+}
+
+func (n *node) damageAsleep(at place) {
+	n.Helper()
 	p := n.sleeper("damaged", "--mib", "8")
 	n.sleep("", p)
 	n.settled(at) // the store has the snapshot, too
@@ -470,24 +476,24 @@ func TestSleepDamaged(t *testing.T) {
 	for _, dir := range []string{at.state + "/spool/default/packs", at.store + "/default/packs"} {
 		packs, err := os.ReadDir(dir)
 		if err != nil {
-			t.Fatal(err)
+			n.Fatal(err)
 		}
 		for _, e := range packs {
 			if err := os.Truncate(dir+"/"+e.Name(), 100); err != nil {
-				t.Fatal(err)
+				n.Fatal(err)
 			}
 		}
 	}
 	n.startAgent(at.flags()...)
 	if _, err := n.cli("wake", p.ID); err == nil || !strings.Contains(err.Error(), "wake") {
-		t.Errorf("error %v", err)
+		n.Errorf("error %v", err)
 	}
 	n.endedWith(p, "app", 128)
 	n.endedWith(p, "log", 128)
 	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
-		t.Error(err)
+		n.Error(err)
 	}
-	if left := processesOf(t, p.ID); len(left) > 0 {
-		t.Errorf("left: %q", left)
+	if left := processesOf(n.T, p.ID); len(left) > 0 {
+		n.Errorf("left: %q", left)
 	}
 }

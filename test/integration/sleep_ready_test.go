@@ -159,7 +159,7 @@ func TestReadyDropped(t *testing.T) {
 	before := n.serving(p)
 	n.asleep(p)
 	n.ready(p)
-	n.restartAgent(at.flags()...)
+	n.restartAgent(append(at.flags(), "--ready-memory=0")...)
 	n.eventually("it is not ready", func() error { return n.topsReady(p, false) })
 	n.eventually("nothing of it is left", func() error {
 		for _, pid := range n.processesOfReady(p) {
@@ -314,4 +314,58 @@ func TestReadyAwake(t *testing.T) {
 		}
 	}
 	n.logsOn(p)
+}
+
+// TestReadyReboot reboots the node while pods are ready: what TestSleepReboot says holds for them, too.
+func TestReadyReboot(t *testing.T) {
+	n := start(t)
+	n.readies = true
+	n.rebootAsleep()
+}
+
+// TestReadyTwoWakes wakes a pod that is ready in many ways at once.
+func TestReadyTwoWakes(t *testing.T) {
+	n := start(t)
+	n.readies = true
+	n.wakeAtOnce()
+}
+
+// TestReadyDamaged damages the snapshot of a pod that is ready: it ends, as any other.
+func TestReadyDamaged(t *testing.T) {
+	at := newPlace(t)
+	n := start(t, at.flags()...)
+	n.readies = true
+	n.damageAsleep(at)
+}
+
+// TestReadyOtherRunsc has the node get a runsc of another version while a pod is ready: it wakes by the version that
+// its sandbox has.
+func TestReadyOtherRunsc(t *testing.T) {
+	n := start(t)
+	runsc := n.copyRunsc()
+	p := n.sleeper("outdated", "--mib", "8")
+	before := n.serving(p)
+	n.asleep(p)
+	n.ready(p)
+	n.nextVersion(runsc)
+	if _, err := n.cli("wake", p.ID); err != nil {
+		t.Error(err)
+	}
+	n.alive(p, before)
+	n.verify(p)
+}
+
+// TestReadyThrottled has a pod be ready whose limit of processor time is low. It is what it was after the wake.
+func TestReadyThrottled(t *testing.T) {
+	n := start(t)
+	p, limit := n.throttled(serves("throttled"))
+	before := n.serving(p)
+	for range 3 {
+		n.asleep(p)
+		n.ready(p)
+		n.hasCPULimit(p, limit)
+		n.alive(p, before)
+		n.verify(p)
+		n.hasCPULimit(p, limit)
+	}
 }

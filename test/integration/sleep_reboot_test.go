@@ -94,21 +94,23 @@ func (n *node) reminders() int {
 // TestSleepReboot reboots the node while one pod sleeps, one has been woken, one never slept and one was ended in its
 // sleep. The first one goes on where it was, once. The others start anew: what they were lies before what they have
 // done since, or was ended on purpose.
-func TestSleepReboot(t *testing.T) {
-	n := start(t)
+func TestSleepReboot(t *testing.T) { start(t).rebootAsleep() }
+
+func (n *node) rebootAsleep() {
+	n.Helper()
 	asleep, woken, awake, ended := n.live(serving8("asleep")), n.live(serving8("woken")), n.live(serving8("awake")),
 		n.live(serving8("ended"))
 	n.asleep(woken.pod)
 	n.alive(woken.pod, woken.last)
 	n.asleep(ended.pod)
 	if err := n.bed.StopContainer(n.ctx, ended.pod.Container("app"), 0); err != nil {
-		t.Fatal(err)
+		n.Fatal(err)
 	}
 	n.endedWith(ended.pod, "app", 137)
 	ended.next(false)
 	n.sleep("needed", asleep.pod)
 	if k := n.reminders(); k != 1 {
-		t.Errorf("%d pods are remembered, want 1", k)
+		n.Errorf("%d pods are remembered, want 1", k)
 	}
 
 	n.reboot()
@@ -118,7 +120,7 @@ func TestSleepReboot(t *testing.T) {
 		l.next(false)
 	}
 	if k := n.reminders(); k != 0 {
-		t.Errorf("%d pods are remembered after all have started", k)
+		n.Errorf("%d pods are remembered after all have started", k)
 	}
 
 	asleep.die()

@@ -151,6 +151,9 @@ func (n *node) sleep(name string, p *bed.Pod) {
 	if err := n.trySleep(name, p); err != nil {
 		n.Fatal(err)
 	}
+	if n.readies {
+		n.ready(p)
+	}
 }
 
 // trySleep is sleep, and returns the error. While packets come for the pod, it is asked again: the last ones of a

@@ -242,7 +242,8 @@ func TestDefinitions(t *testing.T) {
 			[]string{"spec.policyName: Required value"},
 		},
 		"a sleep policy": {
-			sleepPolicy(", minAwake: 0s, dryRun: true, endWithoutWaking: false, idle: {cpuMillicores: 10, packetsPerMinute: 0}"),
+			sleepPolicy(", minAwake: 0s, dryRun: true, endWithoutWaking: false, ready: Always, " +
+				"idle: {cpuMillicores: 10, packetsPerMinute: 0}"),
 			nil,
 		},
 		"a sleep policy that never sleeps": {
@@ -257,6 +258,9 @@ func TestDefinitions(t *testing.T) {
 		"a sleep policy for nobody": {
 			strings.Replace(sleepPolicy(""), "selector: {matchLabels: {app: a}}, ", "", 1),
 			[]string{"spec.selector: Required value"},
+		},
+		"a sleep policy that is ready at times": {
+			sleepPolicy(", ready: Sometimes"), []string{"spec.ready: Unsupported value", "Always"},
 		},
 		"a sleep policy without a processor": {
 			sleepPolicy(", idle: {cpuMillicores: 0}"), []string{"greater than or equal to 1"},

@@ -148,7 +148,8 @@ var phases = []phase{
 	{
 		name: "stock-build", pick: named(integration), format: eachTest, timeout: 20 * time.Minute,
 		flags: []string{"-run=^Test(Branches|Fidelity|TwoContainers|OtherNode|AgentKilledWhileLoading|" +
-			"CheckpointWhileLoading|DamagedSnapshots|Sleep|Ready|WorkingSet|LeftBehind|RunningSession)$"},
+			"CheckpointWhileLoading|DamagedSnapshots|Sleep|Ready(|Dies|Killed|Reboot|TwoWakes|OtherRunsc)|WorkingSet|" +
+			"LeftBehind|RunningSession)$"},
 		env: []string{"DIAPAUSE_RUNSC=runsc"}, asked: true,
 	},
 	{

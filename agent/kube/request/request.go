@@ -30,6 +30,7 @@ import (
 	"diapause.dev/agent/kube/removal"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sleep"
 	"diapause.dev/storage"
 )
 
@@ -55,7 +56,7 @@ type Node interface {
 	Detach(ctx context.Context, key snapshot.Key, uid string) error
 	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
-	AsleepPod(uid string) (since time.Time, ok bool)
+	AsleepPod(uid string) (m sleep.Mark, ok bool)
 	Needed(key snapshot.Key, uid string) (pod string)
 	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
 	ForgetAsleep(pod snapshot.PodRef) error

@@ -22,6 +22,7 @@ import (
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/ready"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
@@ -41,7 +42,8 @@ type Config struct {
 // Node is what policies need of the agent. agent.Node implements it.
 type Node interface {
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	AsleepPod(uid string) (since time.Time, ok bool)
+	AsleepPod(uid string) (m sleep.Mark, ok bool)
+	WishReady(uid string, w ready.Wish)
 }
 
 // Policies are the SleepPolicies as they concern this node.
@@ -109,7 +111,7 @@ func (p *Policies) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 	if err := p.Objects.List(ctx, &all, client.InNamespace(r.Namespace)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("read SleepPolicies of namespace %s: %w", r.Namespace, err)
 	}
-	if pod == nil || pod.DeletionTimestamp != nil || !ready(pod) {
+	if pod == nil || pod.DeletionTimestamp != nil || !containersReady(pod) {
 		p.forget(r.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -121,8 +123,8 @@ func (p *Policies) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 	return reconcile.Result{}, p.adopt(pod, policies, names)
 }
 
-// ready reports whether a pod's containers run and are ready.
-func ready(pod *corev1.Pod) bool {
+// containersReady reports whether a pod's containers run and are ready.
+func containersReady(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.ContainersReady {
 			return c.Status == corev1.ConditionTrue && pod.Status.Phase == corev1.PodRunning
@@ -139,7 +141,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		p.forget(key)
 		return nil
 	}
-	since, asleep := p.Node.AsleepPod(ref.UID)
+	mark, asleep := p.Node.AsleepPod(ref.UID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if old := p.uid[key]; old != ref.UID {
@@ -155,13 +157,14 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		k.version, k.failed, k.backoff = is, false, 0
 		p.watcher.Forget(ref.UID)
 	}
-	k.rest.note(since, asleep, time.Now(), rule.After)
+	k.rest.note(mark.Since, asleep, time.Now(), rule.After)
 	rule.After = k.rest.longer(rule.After)
 	k.policy, k.dryRun, k.after, k.toEnd = names, policies[0].Spec.DryRun, rule.After, wakesToEnd(policies[0])
 	k.ignored = rule.Ignored
 	if asleep {
 		k.failed, k.backoff = false, 0
 	}
+	p.Node.WishReady(ref.UID, ready.Wish(policies[0].Spec.Ready))
 	why := obstacle(pod, policies, names)
 	if why == "" {
 		k.stays = ""
@@ -196,6 +199,7 @@ func (p *Policies) forget(key types.NamespacedName) {
 	delete(p.uid, key)
 	delete(p.all, uid)
 	p.watcher.Forget(uid)
+	p.Node.WishReady(uid, ready.Auto)
 }
 
 // inUsePause is the pause before a pod is tried again in which a process was running that exec has started.

@@ -30,6 +30,7 @@ import (
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	shimsleep "diapause.dev/runsc/sleep"
 )
 
 // Config is what Slumbers work with.
@@ -43,7 +44,7 @@ type Config struct {
 type Sleeps interface {
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
-	AsleepPod(uid string) (since time.Time, ok bool)
+	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
 	Waiting(uid string) (why string, ok bool)
 	Unwoken(uid string) (why string, ok bool)
 }
@@ -136,17 +137,17 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 		return reconcile.Result{}, err
 	}
 	s.tellFaults(r.NamespacedName, pod)
-	since, asleep := s.Sleeps.AsleepPod(string(pod.UID))
+	mark, asleep := s.Sleeps.AsleepPod(string(pod.UID))
 	if again := s.doubt(pod, asleep); again > 0 {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	if err := s.show(ctx, pod, since, asleep); err != nil {
+	if err := s.show(ctx, pod, mark, asleep); err != nil {
 		return control.RetryConflict(client.IgnoreNotFound(err))
 	}
 	if err := s.answer(ctx, pod); err != nil {
 		return control.RetryConflict(client.IgnoreNotFound(err))
 	}
-	again := s.wakeIn(pod, since, asleep)
+	again := s.wakeIn(pod, mark.Since, asleep)
 	if _, kept := s.wake(string(pod.UID)); kept && !asleep {
 		again = wordTime // until it is forgotten
 	}
@@ -198,16 +199,18 @@ func shown(pod *corev1.Pod) (shown corev1.PodCondition) {
 }
 
 // show makes the pod's condition say whether it sleeps, and makes an event when that has changed.
-func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, asleep bool) error {
+func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, mark shimsleep.Mark, asleep bool) error {
 	shown := shown(pod)
 	was := shown.Status == corev1.ConditionTrue
 	c, action := s.awake(pod), objects.ActionWake
 	if asleep {
-		c, action = s.asleep(pod, since), objects.ActionSleep
+		c, action = s.asleep(pod, mark), objects.ActionSleep
 	}
-	again := since.Truncate(time.Second).After(shown.LastTransitionTime.Time) // it woke meanwhile, and nobody has seen it
+	// It woke meanwhile, and nobody has seen it.
+	again := mark.Since.Truncate(time.Second).After(shown.LastTransitionTime.Time)
 	news := c.Reason != shown.Reason || c.Reason == podsnapshotv1.ReasonWakeFailed && c.Message != shown.Message
-	if asleep == was && (!asleep || !news && !again) {
+	other := c.Reason == podsnapshotv1.ReasonSlept && c.Message != shown.Message // whether it is ready, which is no event
+	if asleep == was && (!asleep || !news && !again && !other) {
 		if !asleep { // it has slept and woken so fast that nobody has seen it, or will yet be seen to have slept
 			s.forgetWake(string(pod.UID), time.Now().Add(-wordTime))
 		}
@@ -220,7 +223,7 @@ func (s *Slumbers) show(ctx context.Context, pod *corev1.Pod, since time.Time, a
 	if err := s.patch(ctx, pod, version, nil, &c); err != nil {
 		return err
 	}
-	until := since // a wake that was told meanwhile is the end of this sleep
+	until := mark.Since // a wake that was told meanwhile is the end of this sleep
 	if !asleep {
 		until = time.Now()
 	}
@@ -241,11 +244,14 @@ func eventType(reason string) string {
 }
 
 // asleep returns the condition of a pod that sleeps.
-func (s *Slumbers) asleep(pod *corev1.Pod, since time.Time) corev1.PodCondition {
+func (s *Slumbers) asleep(pod *corev1.Pod, mark shimsleep.Mark) corev1.PodCondition {
 	c := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonSlept,
 		Message:            "The pod is saved and uses no memory; the next packet or exec wakes it",
-		LastTransitionTime: metav1.NewTime(since),
+		LastTransitionTime: metav1.NewTime(mark.Since),
+	}
+	if mark.Ready {
+		c.Message = "The pod is saved and " + podsnapshotv1.ReadyToWake + ": the next packet or exec wakes it"
 	}
 	if why, waits := s.Sleeps.Waiting(string(pod.UID)); waits {
 		c.Reason, c.Message = podsnapshotv1.ReasonWaitsForMemory, "The pod is to be woken and waits: "+why

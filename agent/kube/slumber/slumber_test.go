@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	shimsleep "diapause.dev/runsc/sleep"
 )
 
 // TestAwake: what the condition says of a pod that no longer sleeps. It says that the pod woke only of one that did.
@@ -60,14 +61,14 @@ func TestWakeToldEarly(t *testing.T) {
 	s := New(Config{})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}} // without a condition
 	s.woke["u"] = waken{failure: errors.New("no such file: app.log"), at: time.Now()}
-	if err := s.show(t.Context(), pod, time.Time{}, false); err != nil {
+	if err := s.show(t.Context(), pod, shimsleep.Mark{}, false); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.awake(pod); c.Reason != podsnapshotv1.ReasonWakeFailed {
 		t.Errorf("%+v", c)
 	}
 	s.woke["u"] = waken{cause: "packet", at: time.Now().Add(-2 * wordTime)}
-	if err := s.show(t.Context(), pod, time.Time{}, false); err != nil {
+	if err := s.show(t.Context(), pod, shimsleep.Mark{}, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, known := s.wake("u"); known {

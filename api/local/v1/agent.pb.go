@@ -4027,7 +4027,9 @@ type AskWakeResponse struct {
 	Decision AskWakeResponse_Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=diapause.local.v1.AskWakeResponse_Decision" json:"decision,omitempty"`
 	Reason   string                   `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // with WAIT: what it waits for
 	// With WAKE: directories that must be in volumes which the kubelet writes, as in AskRestoreResponse.
-	Payloads      []string `protobuf:"bytes,3,rep,name=payloads,proto3" json:"payloads,omitempty"`
+	Payloads []string `protobuf:"bytes,3,rep,name=payloads,proto3" json:"payloads,omitempty"`
+	// With WAKE: its snapshot cannot be read. A sandbox that was made ready would wait for that.
+	Unreadable    bool `protobuf:"varint,4,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4081,6 +4083,13 @@ func (x *AskWakeResponse) GetPayloads() []string {
 		return x.Payloads
 	}
 	return nil
+}
+
+func (x *AskWakeResponse) GetUnreadable() bool {
+	if x != nil {
+		return x.Unreadable
+	}
+	return false
 }
 
 type RetryWakeRequest struct {
@@ -4747,11 +4756,14 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04room\x18\x03 \x01(\x03R\x04room\x121\n" +
-	"\x06waited\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06waited\"\xc8\x01\n" +
+	"\x06waited\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06waited\"\xe8\x01\n" +
 	"\x0fAskWakeResponse\x12G\n" +
 	"\bdecision\x18\x01 \x01(\x0e2+.diapause.local.v1.AskWakeResponse.DecisionR\bdecision\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bpayloads\x18\x03 \x03(\tR\bpayloads\"8\n" +
+	"\bpayloads\x18\x03 \x03(\tR\bpayloads\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x04 \x01(\bR\n" +
+	"unreadable\"8\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04WAKE\x10\x01\x12\b\n" +

@@ -176,6 +176,9 @@ const (
 // when the pod fell asleep or woke. Of a PodSnapshot of a sleep: whether the pod sleeps on it.
 const ConditionAsleep = "diapause.dev/Asleep"
 
+// ReadyToWake is in the message of ConditionAsleep with ReasonSlept if the pod has a sandbox for its wake.
+const ReadyToWake = "ready to wake"
+
 // Reasons of ConditionAsleep, and of the events on pods that sleep.
 const (
 	// ReasonSlept: the sandbox is saved and gone, and the next packet brings it back (True).

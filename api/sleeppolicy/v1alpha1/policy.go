@@ -68,10 +68,27 @@ type SleepPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=true
 	EndWithoutWaking *bool `json:"endWithoutWaking,omitempty"`
+	// ready says whether a pod that sleeps has a sandbox for its wake, which then takes a third of the time. Such
+	// sandboxes take memory of a budget that each node has. Auto: if the budget has room, the pods that went to sleep
+	// last, and those that wake often. Always: at once, and before those with Auto. Never: not at all.
+	// +optional
+	// +kubebuilder:default=Auto
+	// +kubebuilder:validation:Enum=Always;Auto;Never
+	Ready Readiness `json:"ready,omitempty"`
 	// dryRun has no pod put to sleep. Events say when it would have been.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }
+
+// Readiness is whether a pod is to be ready to wake when it sleeps.
+type Readiness string
+
+// Values of Readiness.
+const (
+	ReadyAlways Readiness = "Always"
+	ReadyAuto   Readiness = "Auto"
+	ReadyNever  Readiness = "Never"
+)
 
 // IgnoredTraffic is a kind of traffic: IP packets from some addresses, for a port, or both.
 //

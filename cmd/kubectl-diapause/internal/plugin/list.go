@@ -123,6 +123,8 @@ func stateOf(pod *corev1.Pod) (state, at, message string) {
 		return string(podsnapshotv1.SleepAwake), since(c.LastTransitionTime), ""
 	case c.Reason != podsnapshotv1.ReasonSlept:
 		message = c.Message
+	case strings.Contains(c.Message, podsnapshotv1.ReadyToWake):
+		message = podsnapshotv1.ReadyToWake
 	}
 	return string(podsnapshotv1.SleepAsleep), since(c.LastTransitionTime), message
 }

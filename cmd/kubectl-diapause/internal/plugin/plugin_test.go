@@ -114,11 +114,14 @@ func TestStateOf(t *testing.T) {
 			Type: podsnapshotv1.ConditionAsleep, Status: s, Reason: reason, Message: "why", LastTransitionTime: ago,
 		}}}}
 	}
+	readyToWake := asleep(corev1.ConditionTrue, podsnapshotv1.ReasonSlept)
+	readyToWake.Status.Conditions[0].Message = "The pod is saved and ready to wake: …"
 	for name, tc := range map[string]struct {
 		pod                *corev1.Pod
 		state, at, message string
 	}{
 		"asleep":   {asleep(corev1.ConditionTrue, podsnapshotv1.ReasonSlept), "Asleep", "3h", ""},
+		"ready":    {readyToWake, "Asleep", "3h", "ready to wake"},
 		"unwoken":  {asleep(corev1.ConditionTrue, podsnapshotv1.ReasonWakeFailed), "Asleep", "3h", "why"},
 		"woken":    {asleep(corev1.ConditionFalse, podsnapshotv1.ReasonWoke), "Awake", "3h", ""},
 		"no sleep": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}, "Awake", "-", ""},
