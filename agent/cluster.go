@@ -48,6 +48,7 @@ func (a *Agent) Join(c Cluster) {
 	a.sleeps.Join(c)
 	a.lives.Join(c)
 	a.admission.Join(c)
+	a.ready.AwaitWishes()
 }
 
 // Metrics returns where a cluster adds its metrics to the agent's.
@@ -79,6 +80,9 @@ func (n Node) Wake(ctx context.Context, target, cause string) (sleep.Woken, erro
 
 // WishReady notes whether a pod is to be ready when it sleeps: see ready.Pool.
 func (n Node) WishReady(uid string, w ready.Wish) { n.agent.ready.Wish(uid, w) }
+
+// WishesKnown says that WishReady was called for all pods: see ready.Pool.
+func (n Node) WishesKnown() { n.agent.ready.WishesKnown() }
 
 // AsleepPod returns the mark of a pod that sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (m shimsleep.Mark, ok bool) { return n.agent.sleeps.AsleepPod(uid) }

@@ -38,13 +38,13 @@ func TestWaitsForMemory(t *testing.T) {
 	here := w.node("a")
 	a := w.start(here)
 	p := w.pod(here, "web")
-	uid := string(p.UID)
+	uid, since := string(p.UID), time.Now() // one sleep: another one would be another event
 	is := func(asleep bool, waits, reason string) {
 		t.Helper()
 		a.node.mu.Lock()
 		a.node.asleep, a.node.waits = map[string]time.Time{}, map[string]string{}
 		if asleep {
-			a.node.asleep[uid] = time.Now()
+			a.node.asleep[uid] = since
 		}
 		if waits != "" {
 			a.node.waits[uid] = waits

@@ -36,6 +36,8 @@ type Node interface {
 	Waiting(uid string) (why string, ok bool)
 	// WishReady notes whether the pod with that UID is to be ready when it sleeps.
 	WishReady(uid string, w ready.Wish)
+	// WishesKnown says that WishReady was called for all pods for which it has to be. Until then no pod is made ready.
+	WishesKnown()
 	// Unwoken returns why the pod with that UID, which sleeps, could not be woken. ok is false if that was not tried.
 	Unwoken(uid string) (why string, ok bool)
 	// Gauges returns what tells whether pods are used.

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -333,11 +334,13 @@ func (n *fakeNode) WishReady(uid string, w ready.Wish) {
 	n.wishes[uid] = w
 }
 
+func (n *fakeNode) WishesKnown() {}
+
 // wish returns whether a pod is to be ready when it sleeps.
 func (n *fakeNode) wish(uid string) ready.Wish {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.wishes[uid]
+	return cmp.Or(n.wishes[uid], ready.Auto)
 }
 
 func (n *fakeNode) Facts(context.Context) (snapshot.Facts, error) { return n.facts, nil }

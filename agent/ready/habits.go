@@ -27,6 +27,7 @@ type habits struct {
 	mu    sync.Mutex
 	wish  map[string]Wish        // by UID of the pod
 	wakes map[string][]time.Time // by UID of the pod, in order
+	await bool                   // the wishes are not known yet
 }
 
 func newHabits() *habits {
@@ -44,6 +45,21 @@ func (h *habits) wants(uid string, w Wish) (news bool) {
 	}
 	delete(h.wish, uid)
 	return known
+}
+
+// awaits notes whether the wishes are still to come, and reports whether it knew otherwise.
+func (h *habits) awaits(await bool) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news, h.await = h.await != await, await
+	return news
+}
+
+// awaited reports whether the wishes are still to come.
+func (h *habits) awaited() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.await
 }
 
 // woke notes a wake, and forgets those that are long ago, of all pods.

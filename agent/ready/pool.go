@@ -2,14 +2,15 @@
 // within a budget of memory: those whose policy wishes it, and then those that fell asleep last or wake often. What is
 // ready gives way to whatever needs the memory.
 //
-// Package shim creates the sandboxes. All that the package knows of them is in the marks of the pods that sleep, so the
-// next agent goes on with what it finds.
+// Package shim creates the sandboxes. Which pods have one is in the marks of the pods that sleep, so the next agent
+// goes on with what it finds. What policies wish it is told anew; how often pods have woken it does not know.
 package ready
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"diapause.dev/runsc/sleep"
@@ -67,12 +68,14 @@ type Pool struct {
 	habits  *habits
 	changed chan struct{}
 	failed  map[string]time.Time // when a pod could not be made ready, by its sandbox
+	told    map[string]bool      // who was told to be ready, by the sandbox
 }
 
 // New returns a pool.
 func New(c Config) *Pool {
 	return &Pool{
 		Config: c, habits: newHabits(), changed: make(chan struct{}, 1), failed: make(map[string]time.Time),
+		told: make(map[string]bool),
 	}
 }
 
@@ -84,9 +87,21 @@ func (p *Pool) Wish(uid string, w Wish) {
 	}
 }
 
+// AwaitWishes has the pool leave all pods as they are, unless the node's memory is short, until WishesKnown is called.
+func (p *Pool) AwaitWishes() { p.habits.awaits(true) }
+
+// WishesKnown says that Wish was called for all pods for which it has to be. It does not block.
+func (p *Pool) WishesKnown() {
+	if p.habits.awaits(false) {
+		p.Changed()
+	}
+}
+
 // Woke must be called when a pod was woken. It does not block.
 func (p *Pool) Woke(uid string) {
-	p.habits.woke(uid, time.Now())
+	if uid != "" {
+		p.habits.woke(uid, time.Now())
+	}
 	p.Changed()
 }
 
@@ -134,19 +149,28 @@ func count(asleep []sleep.Mark) (ready int) {
 func (p *Pool) look(ctx context.Context) (again time.Duration) {
 	asleep, now := p.Asleep(), time.Now()
 	p.forget(asleep, now)
+	p.tell(asleep)
 	load, cost := p.Loads(ctx), int64(CreatedCost)
 	if load {
 		cost = LoadedCost
 	}
 	n, short := p.room(asleep, cost)
 	ready, drop, next := plan(p.candidates(asleep, now), n)
+	if p.habits.awaited() {
+		if ready = nil; !short {
+			drop = nil
+		}
+	}
 	for _, c := range drop {
 		p.drop(ctx, c, short)
 	}
 	for _, c := range ready {
-		if _, failed := p.failed[c.Sandbox]; !failed && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			p.make(ctx, c.Mark, load)
 		}
+	}
+	if len(ready)+len(drop) > 0 {
+		p.tell(p.Asleep())
 	}
 	switch {
 	case next > 0:
@@ -157,9 +181,22 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 	return 0
 }
 
-// candidates returns the pods that sleep, with what is known of them.
+// tell tells of each pod that is ready and was not, or no longer is.
+func (p *Pool) tell(asleep []sleep.Mark) {
+	for _, m := range asleep {
+		if m.Ready != p.told[m.Sandbox] {
+			p.told[m.Sandbox] = m.Ready
+			p.Told(m.Sandbox)
+		}
+	}
+}
+
+// candidates returns the pods that sleep, with what is known of them, but for those that could just not be made ready.
 func (p *Pool) candidates(asleep []sleep.Mark, now time.Time) (all []candidate) {
 	for _, m := range asleep {
+		if _, failed := p.failed[m.Sandbox]; failed && !m.Ready {
+			continue
+		}
 		c := candidate{Mark: m, slept: max(0, now.Sub(m.Since))}
 		c.wish, c.wakes = p.habits.of(m.UID, now)
 		all = append(all, c)
@@ -199,9 +236,7 @@ func (p *Pool) make(ctx context.Context, m sleep.Mark, load bool) {
 	if err != nil {
 		p.failed[m.Sandbox] = time.Now()
 		p.Logger.Warn("a pod that sleeps is not made ready to wake", "sandbox", m.Sandbox, "error", err)
-		return
 	}
-	p.Told(m.Sandbox)
 }
 
 func (p *Pool) drop(ctx context.Context, c candidate, short bool) {
@@ -217,7 +252,6 @@ func (p *Pool) drop(ctx context.Context, c candidate, short bool) {
 		reason = ForMemory
 	}
 	p.Metrics.DroppedReady(reason)
-	p.Told(c.Sandbox)
 }
 
 func (p *Pool) order(ctx context.Context, m sleep.Mark, o sleep.Order) error {
@@ -226,7 +260,7 @@ func (p *Pool) order(ctx context.Context, m sleep.Mark, o sleep.Order) error {
 	return p.Order(ctx, m.Sandbox, o)
 }
 
-// forget forgets failures that are long ago, or of pods that no longer sleep.
+// forget forgets failures that are long ago, and what is of pods that no longer sleep.
 func (p *Pool) forget(asleep []sleep.Mark, now time.Time) {
 	sleeps := make(map[string]bool, len(asleep))
 	for _, m := range asleep {
@@ -237,4 +271,5 @@ func (p *Pool) forget(asleep []sleep.Mark, now time.Time) {
 			delete(p.failed, sandbox)
 		}
 	}
+	maps.DeleteFunc(p.told, func(sandbox string, _ bool) bool { return !sleeps[sandbox] })
 }

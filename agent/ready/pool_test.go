@@ -168,6 +168,37 @@ func TestWishes(t *testing.T) {
 	}
 }
 
+// TestAwaitWishes: until it is known what policies wish, a pool makes nothing ready, and leaves what an earlier agent
+// has made, unless memory is short.
+func TestAwaitWishes(t *testing.T) {
+	n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": 20 * time.Second, "c": 30 * time.Second})
+	n.asleep[0].Ready, n.asleep[1].Ready, n.asleep[2].Ready = false, true, true
+	made := n.ready()
+	p := n.pool(1)
+	p.AwaitWishes()
+	p.look(t.Context())
+	n.want(t, "before", made...)
+	n.waiting = 1
+	p.look(t.Context())
+	n.want(t, "while a wake waits")
+	n.waiting = 0
+	p.WishesKnown()
+	p.look(t.Context())
+	n.want(t, "afterwards", "a")
+}
+
+// TestFailsFirst: a pod that comes first and cannot be made ready takes no place.
+func TestFailsFirst(t *testing.T) {
+	n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": time.Hour})
+	n.fails["b"] = errors.New("no")
+	p := n.pool(1)
+	p.Wish("uid-b", Always)
+	for range 2 {
+		p.look(t.Context())
+	}
+	n.want(t, "without it", "a")
+}
+
 // TestWokeOften: a pod that has woken often within an hour is ready before one that fell asleep later. What is known of
 // its wakes is forgotten.
 func TestWokeOften(t *testing.T) {

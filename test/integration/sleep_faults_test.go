@@ -72,7 +72,7 @@ func TestSleepStoreAway(t *testing.T) {
 // TestSleepOtherRunsc has the node get a runsc of another version while a pod sleeps, which cannot restore it: its
 // containers end, and the agent's log says why.
 func TestSleepOtherRunsc(t *testing.T) {
-	n := start(t)
+	n := start(t, "--ready-memory=0") // a pod that is ready wakes by the former one: see TestReadyOtherRunsc
 	runsc := n.copyRunsc()
 	p := n.sleeper("outdated", "--mib", "8")
 	n.asleep(p)

@@ -58,6 +58,7 @@ func selecting(pod *corev1.Pod, all []sleepv1alpha1.SleepPolicy) (out []*sleepv1
 		}
 	}
 	slices.Sort(list)
+	slices.SortFunc(out, func(a, b *sleepv1alpha1.SleepPolicy) int { return strings.Compare(a.Name, b.Name) })
 	return out, strings.Join(list, ", ")
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"diapause.dev/agent/idle"
+	"diapause.dev/agent/ready"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 )
 
@@ -101,5 +102,30 @@ func TestRuleOf(t *testing.T) {
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+}
+
+// TestWishOf: what policies wish for the pods that they select.
+func TestWishOf(t *testing.T) {
+	const auto, always, never = sleepv1alpha1.ReadyAuto, sleepv1alpha1.ReadyAlways, sleepv1alpha1.ReadyNever
+	for name, tc := range map[string]struct {
+		policies []sleepv1alpha1.Readiness
+		want     ready.Wish
+	}{
+		"none":                 {nil, ready.Auto},
+		"of an earlier server": {[]sleepv1alpha1.Readiness{""}, ready.Auto},
+		"auto":                 {[]sleepv1alpha1.Readiness{auto}, ready.Auto},
+		"always":               {[]sleepv1alpha1.Readiness{always}, ready.Always},
+		"never":                {[]sleepv1alpha1.Readiness{never}, ready.Never},
+		"always, and another":  {[]sleepv1alpha1.Readiness{always, auto}, ready.Auto},
+		"never, and another":   {[]sleepv1alpha1.Readiness{always, never}, ready.Never},
+	} {
+		var all []*sleepv1alpha1.SleepPolicy
+		for _, r := range tc.policies {
+			all = append(all, &sleepv1alpha1.SleepPolicy{Spec: sleepv1alpha1.SleepPolicySpec{Ready: r}})
+		}
+		if w := wishOf(all); w != tc.want {
+			t.Errorf("%s: %q, want %q", name, w, tc.want)
+		}
 	}
 }

@@ -44,6 +44,7 @@ type Node interface {
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 	AsleepPod(uid string) (m sleep.Mark, ok bool)
 	WishReady(uid string, w ready.Wish)
+	WishesKnown()
 }
 
 // Policies are the SleepPolicies as they concern this node.
@@ -52,9 +53,10 @@ type Policies struct {
 	pods    control.Queue
 	watcher *idle.Watcher
 
-	mu  sync.Mutex
-	all map[string]*known               // pods that a policy selects, by UID
-	uid map[types.NamespacedName]string // of these pods
+	mu     sync.Mutex
+	all    map[string]*known               // pods that a policy selects, by UID
+	uid    map[types.NamespacedName]string // of these pods
+	wished map[types.NamespacedName]string // UIDs of the pods that are always or never to be ready when they sleep
 }
 
 // known is a pod that a policy selects.
@@ -73,7 +75,10 @@ type known struct {
 
 // New returns the policies of a node.
 func New(c Config) *Policies {
-	p := &Policies{Config: c, all: make(map[string]*known), uid: make(map[types.NamespacedName]string)}
+	p := &Policies{
+		Config: c, all: make(map[string]*known), uid: make(map[types.NamespacedName]string),
+		wished: make(map[types.NamespacedName]string),
+	}
 	p.watcher = idle.NewWatcher(idle.Config{Meter: c.Meter, Idle: p.idle, LongAwake: p.longAwake, Logger: c.Logger})
 	return p
 }
@@ -83,6 +88,9 @@ func (p *Policies) Run(ctx context.Context) { p.watcher.Run(ctx) }
 
 // Control adds the controller.
 func (p *Policies) Control(mgr manager.Manager) error {
+	if err := mgr.Add(p); err != nil {
+		return fmt.Errorf("add the wishes of policies: %w", err)
+	}
 	b := control.Controller(mgr, &p.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}).
 		Watches(&sleepv1alpha1.SleepPolicy{}, handler.EnqueueRequestsFromMapFunc(p.podsBeside))
 	return control.Complete(b, "idle-pod", p.serve)
@@ -111,12 +119,14 @@ func (p *Policies) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 	if err := p.Objects.List(ctx, &all, client.InNamespace(r.Namespace)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("read SleepPolicies of namespace %s: %w", r.Namespace, err)
 	}
-	if pod == nil || pod.DeletionTimestamp != nil || !containersReady(pod) {
+	if pod == nil || pod.DeletionTimestamp != nil {
+		p.wish(r.NamespacedName, "", nil)
 		p.forget(r.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	policies, names := selecting(pod, all.Items)
-	if len(policies) == 0 {
+	p.wish(r.NamespacedName, string(pod.UID), policies)
+	if len(policies) == 0 || !containersReady(pod) {
 		p.forget(r.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -164,7 +174,6 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 	if asleep {
 		k.failed, k.backoff = false, 0
 	}
-	p.Node.WishReady(ref.UID, ready.Wish(policies[0].Spec.Ready))
 	why := obstacle(pod, policies, names)
 	if why == "" {
 		k.stays = ""
@@ -199,7 +208,6 @@ func (p *Policies) forget(key types.NamespacedName) {
 	delete(p.uid, key)
 	delete(p.all, uid)
 	p.watcher.Forget(uid)
-	p.Node.WishReady(uid, ready.Auto)
 }
 
 // inUsePause is the pause before a pod is tried again in which a process was running that exec has started.
