@@ -181,7 +181,7 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 	return 0
 }
 
-// tell tells of each pod that is ready and was not, or no longer is.
+// tell calls Told for each pod whose mark says something else than when Told was called last.
 func (p *Pool) tell(asleep []sleep.Mark) {
 	for _, m := range asleep {
 		if m.Ready != p.told[m.Sandbox] {
@@ -191,7 +191,7 @@ func (p *Pool) tell(asleep []sleep.Mark) {
 	}
 }
 
-// candidates returns the pods that sleep, with what is known of them, but for those that could just not be made ready.
+// candidates returns the pods that sleep, with what is known of them. It leaves out those that have just failed.
 func (p *Pool) candidates(asleep []sleep.Mark, now time.Time) (all []candidate) {
 	for _, m := range asleep {
 		if _, failed := p.failed[m.Sandbox]; failed && !m.Ready {

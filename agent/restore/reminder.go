@@ -109,7 +109,7 @@ func (rs *Restores) Woken(request string) {
 	}
 }
 
-// woke reports whether the sandbox has gone, and had no memory: see source.endedAhead.
+// woke notes that the pod was woken. It reports whether the sandbox has gone and had no memory: see source.endedAhead.
 func (r *restore) woke() (died bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -135,7 +135,7 @@ func (s *source) read(ctx context.Context, file string, off int64, p []byte) err
 }
 
 // final reports whether a retry cannot help.
-func final(err error) bool { return errors.Is(err, errEnded) || snapshots.Hopeless(err) }
+func final(err error) bool { return errors.Is(err, errEnded) || snapshots.Permanent(err) }
 
 // Ended implements gofer.Source.
 func (s *source) Ended(end gofer.End, reason error) {

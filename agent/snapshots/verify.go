@@ -232,9 +232,9 @@ func Parts(err error) (all []error) {
 	return all
 }
 
-// Hopeless reports whether an error says that a snapshot is gone, damaged, or not to be trusted: reading it again
+// Permanent reports whether an error says that a snapshot is gone, damaged, or not to be trusted: to read it again
 // cannot help.
-func Hopeless(err error) bool {
+func Permanent(err error) bool {
 	return slices.ContainsFunc([]error{
 		storage.ErrCorrupt, storage.ErrTruncated, storage.ErrNotFound, storage.ErrFormat, storage.ErrInvalidName,
 		storage.ErrUntrusted,
