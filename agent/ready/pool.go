@@ -30,6 +30,8 @@ const (
 	orderTime = 10 * time.Second
 	// failedTime is how long a pod is left alone that could not be made ready.
 	failedTime = time.Minute
+	// checkEvery is how often a pod that is ready is made ready again, in case its sandbox has ended since.
+	checkEvery = time.Minute
 )
 
 // Reasons for which a pod is no longer ready, for [Metrics].
@@ -68,6 +70,7 @@ type Pool struct {
 	habits  *habits
 	changed chan struct{}
 	failed  map[string]time.Time // when a pod could not be made ready, by its sandbox
+	checked map[string]time.Time // when a pod that is ready was last made so
 	told    map[string]bool      // who was told to be ready, by the sandbox
 }
 
@@ -75,7 +78,7 @@ type Pool struct {
 func New(c Config) *Pool {
 	return &Pool{
 		Config: c, habits: newHabits(), changed: make(chan struct{}, 1), failed: make(map[string]time.Time),
-		told: make(map[string]bool),
+		checked: make(map[string]time.Time), told: make(map[string]bool),
 	}
 }
 
@@ -169,9 +172,8 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 			p.make(ctx, c.Mark, load)
 		}
 	}
-	if len(ready)+len(drop) > 0 {
-		p.tell(p.Asleep())
-	}
+	p.check(ctx, load)
+	p.tell(p.Asleep())
 	switch {
 	case next > 0:
 		return min(next, lookEvery)
@@ -227,9 +229,19 @@ func (p *Pool) room(asleep []sleep.Mark, cost int64) (n int, short bool) {
 	return max(0, min(n, most)), n < most
 }
 
+// check has the pods that are ready made so again from time to time. Their shims do so if the sandbox has ended.
+func (p *Pool) check(ctx context.Context, load bool) {
+	for _, m := range p.Asleep() {
+		if m.Ready && time.Since(p.checked[m.Sandbox]) >= checkEvery && ctx.Err() == nil {
+			p.make(ctx, m, load)
+		}
+	}
+}
+
 func (p *Pool) make(ctx context.Context, m sleep.Mark, load bool) {
+	p.checked[m.Sandbox] = time.Now()
 	err := p.order(ctx, m, sleep.Order{Verb: sleep.MakeReady, Load: load})
-	if errors.Is(err, sleep.ErrUnfit) { // it wakes, or has ended
+	if errors.Is(err, sleep.ErrUnfit) || m.Ready && err == nil { // it wakes, or has ended; or most likely was ready
 		return
 	}
 	p.Metrics.MadeReady(err)
@@ -271,5 +283,6 @@ func (p *Pool) forget(asleep []sleep.Mark, now time.Time) {
 			delete(p.failed, sandbox)
 		}
 	}
+	maps.DeleteFunc(p.checked, func(sandbox string, _ time.Time) bool { return !sleeps[sandbox] })
 	maps.DeleteFunc(p.told, func(sandbox string, _ bool) bool { return !sleeps[sandbox] })
 }

@@ -20,6 +20,7 @@ type node struct {
 	loaded  bool // it was told to
 	waiting int
 	fails   map[string]error // by sandbox
+	orders  int
 	made    []error
 	dropped []string
 	news    []string // sandboxes of which it was told
@@ -33,16 +34,19 @@ func (n *node) MadeReady(err error)        { n.made = append(n.made, err) }
 func (n *node) DroppedReady(reason string) { n.dropped = append(n.dropped, reason) }
 
 func (n *node) Order(_ context.Context, sandbox string, o sleep.Order) error {
-	if err := n.fails[sandbox]; err != nil {
-		return err
-	}
+	n.orders++
+	err := n.fails[sandbox]
 	for i := range n.asleep {
-		if n.asleep[i].Sandbox == sandbox {
+		switch {
+		case n.asleep[i].Sandbox != sandbox:
+		case err == nil:
 			n.loaded = n.loaded || o.Load
 			n.asleep[i].Ready = o.Verb == sleep.MakeReady
+		case o.Verb == sleep.MakeReady: // a shim leaves nothing of it
+			n.asleep[i].Ready = false
 		}
 	}
-	return nil
+	return err
 }
 
 // ready returns the sandboxes that are ready.
@@ -95,6 +99,31 @@ func TestNewest(t *testing.T) {
 		time.Sleep(settleTime)
 		p.look(t.Context())
 		n.want(t, "then", "new", "half")
+	})
+}
+
+// TestEndedMeanwhile: a pod whose sandbox has ended, which nothing says, is made ready again within a minute or so. If
+// that fails, another takes its place.
+func TestEndedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sleeping(map[string]time.Duration{"ended": time.Minute, "other": time.Hour})
+		p := n.pool(1)
+		p.look(t.Context())
+		n.want(t, "at first", "ended")
+		p.look(t.Context())
+		if n.orders != 1 {
+			t.Errorf("%d orders, want one", n.orders)
+		}
+		time.Sleep(checkEvery)
+		p.look(t.Context())
+		if n.orders != 2 || len(n.made) != 1 {
+			t.Errorf("%d orders, %d counted, want a second that is not counted", n.orders, len(n.made))
+		}
+		n.fails["ended"] = errors.New("no room")
+		time.Sleep(checkEvery)
+		p.look(t.Context())
+		p.look(t.Context())
+		n.want(t, "then", "other")
 	})
 }
 

@@ -35,7 +35,8 @@ const unwoken = internalError
 // waking is how a pod wakes.
 type waking struct {
 	*podSleep
-	shared sharedWake
+	shared   sharedWake
+	reminder sleep.Reminder // that the pod sleeps, from before its wake; guarded by the turn of state
 }
 
 // sharedWake is a wake that is under way, which all who want it share. Its methods may be called concurrently.
@@ -181,7 +182,6 @@ func (z *waking) runWake(cause string) error {
 
 // wakeNow is runWake with the turn taken. If the pod sleeps on, the error is a failedWake.
 func (z *waking) wakeNow(cause string, began time.Time) error {
-	reminder, _ := z.s.pod.reminder() // the agent removes it when the wake begins
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
 	defer cancel()
 	var stages stages
@@ -192,7 +192,7 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 		if killed := z.c.bundle.kill(); killed != nil || ran || z.shared.status() == statusKilled {
 			return errors.Join(err, killed, z.failWake(err, cause, ran))
 		}
-		z.warn(z.s.pod.remember(reminder), "note that it could not be woken")
+		z.warn(z.s.pod.remember(z.reminder), "note that it could not be woken")
 		z.discard()
 		z.move(ctx, sleepstate.Fail)
 		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since, ready: ready != notReady}
@@ -266,6 +266,7 @@ func (z *waking) takeAsleep() (give func(), err error) {
 		failed, image, over := z.failed, z.image, z.state.Over()
 		if failed == nil && admitted == image {
 			z.takeReady(context.Background())                  // the end of its sandbox means nothing before this
+			z.reminder, _ = z.s.pod.reminder()                 // the agent removes it when the wake begins
 			if err := sleep.ReleaseMemory(image); err != nil { // it would wait for it for ever
 				give()
 				return nil, err

@@ -1,10 +1,13 @@
 package bed
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // cpuPeriod is the period of limits of processor time, in microseconds: the kubelet's default.
@@ -44,6 +47,16 @@ func (b *Bed) SetPodCPULimit(p *Pod, limit int) error {
 func (b *Bed) PodCPULimit(p *Pod) (string, error) {
 	text, err := os.ReadFile(cpuFile(podCgroup(b.CgroupParent, p.UID)))
 	return strings.TrimSpace(string(text)), err
+}
+
+// SetContainerCPULimit has containerd change a container's limit of processor time, as a kubelet does, in thousandths of
+// a processor. gVisor has only the pod's limit in force.
+func (b *Bed) SetContainerCPULimit(ctx context.Context, container string, limit int) error {
+	_, err := b.Runtime.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{
+		ContainerId: container,
+		Linux:       &cri.LinuxContainerResources{CpuPeriod: cpuPeriod, CpuQuota: int64(limit * cpuPeriod / 1000)},
+	})
+	return err
 }
 
 // cpuFile returns the path of the file with a cgroup's limit of processor time.

@@ -206,3 +206,28 @@ func TestKeepCPULimits(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSleepResized changes the resources of a pod that sleeps, as a kubelet does in place, and those of one that is
+// ready. Both have them when they are awake again.
+func TestSleepResized(t *testing.T) {
+	n := start(t)
+	for i, readies := range []bool{false, true} {
+		n.readies = readies
+		p, _ := n.throttled(serves(fmt.Sprint("resized-", i)))
+		before := n.serving(p)
+		n.asleep(p)
+		const more = 2 * millis
+		if err := n.bed.SetPodCPULimit(p, more); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.bed.SetContainerCPULimit(n.ctx, p.Container("app"), more); err != nil {
+			t.Error(err)
+		}
+		if err := n.topsAsleep(p, true); err != nil {
+			t.Error(err)
+		}
+		n.alive(p, before)
+		n.hasCPULimit(p, bed.CPUQuota(more))
+		n.verify(p)
+	}
+}

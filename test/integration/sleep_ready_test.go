@@ -212,6 +212,39 @@ func TestReadyDies(t *testing.T) {
 	n.settled(at)
 }
 
+// TestReadyRenewed ends the sandbox of a pod that is ready. The agent has it made ready again.
+func TestReadyRenewed(t *testing.T) {
+	const metrics = "127.0.0.1:9465"
+	flags := []string{readyFlag(1), "--metrics=" + metrics}
+	n := start(t, flags...)
+	p := n.sleeper("renewed", "--mib=8")
+	before := n.serving(p)
+	n.asleep(p)
+	n.ready(p)
+	n.signal(n.sandboxOfReady(p), syscall.SIGKILL)
+	n.eventually("it has ended", func() error {
+		if n.sandboxOfReady(p) != 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	n.restartAgent(flags...) // which looks at once, and then once a minute
+	n.eventually("it is ready again", func() error {
+		if n.sandboxOfReady(p) == 0 {
+			return errors.New("nothing runs for it")
+		}
+		return nil
+	})
+	n.alive(p, before)
+	n.eventually("it is counted", func() error {
+		if got := n.wokeReady(metrics, true); got != 1 {
+			return fmt.Errorf("%d wakes of ready pods", got)
+		}
+		return nil
+	})
+	n.logsOn(p)
+}
+
 // TestReadyKilled: daemons are killed while a pod is ready. It wakes; or, without its shim, it ends and leaves nothing.
 func TestReadyKilled(t *testing.T) {
 	at := newPlace(t)

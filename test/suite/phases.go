@@ -58,7 +58,8 @@ var long = []string{"runsc/fast", "storage/azblob", "test/tools/release", "test/
 //   - TestCPULimitOfSave, TestPrecopy, TestVolumeChanged, TestVolumes, TestSpoolFull, TestVolumesDamaged;
 //   - TestRootfsOnly, TestDamagedSnapshots, TestWorkloadSaves;
 //   - TestRestoreMakesRoom, TestNoRoomToSave, TestWakeWaits, TestSleepStats, TestSleepMeetsConnection;
-//   - TestStorageAway in test/e2e, TestSleepCheckpointed, TestRunscReplaced, TestEncrypted, TestLeftBehind.
+//   - TestStorageAway in test/e2e, TestSleepCheckpointed, TestRunscReplaced, TestEncrypted, TestLeftBehind;
+//   - TestReadyTwoWakes, TestReadyDies, TestReadyKilled.
 const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)|KilledWhileLoading|" +
 	"RootfsAgentKilled|PausedContainerdKilled|(Loading|Hung)ContainerdRestarted|HungWithoutMemory|" +
 	"Volumes(Agent|Shim)Killed|Sleep(Agent|Containerd)Killed(Falling|Waking)|" +
@@ -72,7 +73,8 @@ const rare = "^Test(AgentKilled(AsOthersName|Precopy|Queued|Replicating|Spooled)
 	"Rootfs(Facts|StartedAgain|Damaged)|DamagedBeforeReplication|" +
 	"Workload(SavesBoth|SavesFiles|SavesWhileLoading|FilesRefused)|" +
 	"CheckpointMakesRoom|StoreFull|WakeWaitsGone|StatsWhileRestoring|CheckpointMet|" +
-	"ObjectStore|Sleep(StoreAway|CheckpointMustWake|OtherRunsc|Encrypted)|RunningSession)$"
+	"ObjectStore|Sleep(StoreAway|CheckpointMustWake|OtherRunsc|Encrypted)|RunningSession|" +
+	"Ready(AtOnce|MakingKilled|WakingKilled))$"
 
 // rareCluster are tests of a cluster for each of which a nearer one stays in make test: those of the agent's death in
 // test/integration and TestDaemonsRestarted, TestCPULimitOfRestore, TestVolumes and TestRootfsOnly, TestWorkloadSaves,

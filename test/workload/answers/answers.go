@@ -124,3 +124,8 @@ type Check struct {
 	Detail   string `json:"detail,omitempty"` // the first thing that went wrong
 	Progress int64  `json:"progress"`         // grows while the check runs
 }
+
+// Files is the answer to POST /files and GET /files of the mode serve.
+type Files struct {
+	Open int `json:"open"` // files that are open, each with its own content
+}
