@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cri/plan"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -86,7 +87,7 @@ func lastEnded(containers, running []Container) (ended []Container) {
 			ended = append(ended, x)
 		}
 	}
-	return ended[max(0, len(ended)-max(0, maxContainers-len(running))):]
+	return ended[max(0, len(ended)-max(0, plan.MaxContainers-len(running))):]
 }
 
 func (c *Client) sandboxConfig(ctx context.Context, id string) (json.RawMessage, error) {

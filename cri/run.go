@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cri/plan"
 	"github.com/google/uuid"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -25,7 +26,7 @@ type RunOptions struct {
 	// Annotations are added to the recorded ones, and override them.
 	Annotations map[string]string
 	// Allow is what the record may ask for beyond what every record may.
-	Allow []Allowance
+	Allow []plan.Allowance
 	// Progress, if set, is called before each step. It is called from one goroutine.
 	Progress func(stage string)
 }
@@ -33,8 +34,8 @@ type RunOptions struct {
 // RunRestored makes a new pod from a recorded configuration, as a kubelet would: it creates the sandbox and the
 // containers, and starts these in order. The pod has its own UID and log directory. Its annotations decide whether it
 // is restored or starts anew. If anything fails, RunRestored removes the pod, and the error says why. If the record
-// asks for something that o.Allow does not name, the error is of kind ErrNotAllowed; if it names a runtime handler that
-// is not Diapause's, of kind ErrOtherRuntime.
+// asks for something that o.Allow does not name, the error is of kind plan.ErrNotAllowed; if it names a runtime
+// handler that is not Diapause's, of kind ErrOtherRuntime.
 func (c *Client) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (*Pod, error) {
 	pod, err := c.runRestored(ctx, rec, o)
 	if err != nil {
@@ -44,17 +45,17 @@ func (c *Client) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 }
 
 func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (pod *Pod, err error) {
-	p, err := planOf(rec, identity{
-		name: o.Name, namespace: o.Namespace, uid: uuid.NewString(),
-		logRoot: c.logRoot, annotations: o.Annotations, allow: o.Allow, occupied: occupied,
+	p, err := plan.Of(rec, plan.Identity{
+		Name: o.Name, Namespace: o.Namespace, UID: uuid.NewString(),
+		LogRoot: c.logRoot, Annotations: o.Annotations, Allow: o.Allow, Occupied: occupied,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if o.Handler != "" {
-		p.handler = o.Handler
+		p.Handler = o.Handler
 	}
-	if err := c.checkHandler(ctx, p.handler); err != nil {
+	if err := c.checkHandler(ctx, p.Handler); err != nil {
 		return nil, err
 	}
 	if o.Progress == nil {
@@ -65,7 +66,7 @@ func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 		pod, err = c.Get(ctx, id)
 	}
 	if err != nil {
-		if undone := c.undo(ctx, id, p.sandbox.LogDirectory); undone != nil {
+		if undone := c.undo(ctx, id, p.Sandbox.LogDirectory); undone != nil {
 			err = fmt.Errorf("%w; and then: %w", err, undone)
 		}
 		return nil, err
@@ -74,28 +75,28 @@ func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 }
 
 // run carries out a plan. It returns the id of the sandbox once there is one, even with an error.
-func (c *Client) run(ctx context.Context, p *plan, progress func(string)) (string, error) {
+func (c *Client) run(ctx context.Context, p *plan.Plan, progress func(string)) (string, error) {
 	if err := makeLogDirectories(p); err != nil {
 		return "", err
 	}
 	progress("sandbox")
-	s, err := c.runtime.RunPodSandbox(ctx, &criapi.RunPodSandboxRequest{Config: p.sandbox, RuntimeHandler: p.handler})
+	s, err := c.runtime.RunPodSandbox(ctx, &criapi.RunPodSandboxRequest{Config: p.Sandbox, RuntimeHandler: p.Handler})
 	if err != nil {
 		return "", fmt.Errorf("run sandbox: %w", native(err))
 	}
 	id := s.GetPodSandboxId()
 	var containers []string
-	for _, config := range p.containers {
+	for _, config := range p.Containers {
 		progress("create " + config.Metadata.Name)
 		r, err := c.runtime.CreateContainer(ctx,
-			&criapi.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: p.sandbox})
+			&criapi.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: p.Sandbox})
 		if err != nil {
 			return id, fmt.Errorf("create container %s: %w", config.Metadata.Name, native(err))
 		}
 		containers = append(containers, r.GetContainerId())
 	}
 	for i, x := range containers {
-		name := p.containers[i].Metadata.Name
+		name := p.Containers[i].Metadata.Name
 		progress("start " + name)
 		if _, err := c.runtime.StartContainer(ctx, &criapi.StartContainerRequest{ContainerId: x}); err != nil {
 			return id, fmt.Errorf("start container %s: %w", name, native(err))
@@ -104,11 +105,11 @@ func (c *Client) run(ctx context.Context, p *plan, progress func(string)) (strin
 	return id, nil
 }
 
-func makeLogDirectories(p *plan) error {
-	for _, config := range p.containers {
-		dir := filepath.Dir(filepath.Join(p.sandbox.LogDirectory, config.LogPath))
+func makeLogDirectories(p *plan.Plan) error {
+	for _, config := range p.Containers {
+		dir := filepath.Dir(filepath.Join(p.Sandbox.LogDirectory, config.LogPath))
 		if config.LogPath == "" {
-			dir = p.sandbox.LogDirectory
+			dir = p.Sandbox.LogDirectory
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make log directory: %w", err)
