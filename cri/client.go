@@ -8,7 +8,6 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
@@ -41,15 +40,18 @@ type Options struct {
 }
 
 // Client is a client of this node's containerd. Its methods may be called concurrently. When containerd has been
-// restarted, it reconnects by itself.
+// restarted, it reconnects by itself. It has one part for each subject, over one connection.
 type Client struct {
-	conn       *grpc.ClientConn
-	runtime    criapi.RuntimeServiceClient
-	tasks      tasksapi.TasksClient
-	containers containersapi.ContainersClient
-	images     criapi.ImageServiceClient
-	namespace  string
-	logRoot    string
+	conn *grpc.ClientConn
+
+	*Daemon      // which containerd it is
+	*Tasks       // a sandbox's task
+	*Finder      // which pods there are, and their state
+	*Recorder    // what they were made from
+	*Killer      // their end
+	*Leases      // pauses with a lease
+	*SleepOrders // their sleep
+	*Runner      // new pods, and the removal of pods
 }
 
 // Dial returns a client of the containerd at o.Address. It first waits for an answer of containerd, and fails if
@@ -64,29 +66,34 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("containerd at %s: %w", o.Address, err)
 	}
-	c := &Client{
-		conn:       conn,
-		runtime:    criapi.NewRuntimeServiceClient(conn),
-		tasks:      tasksapi.NewTasksClient(conn),
-		containers: containersapi.NewContainersClient(conn),
-		images:     criapi.NewImageServiceClient(conn),
-		namespace:  o.Namespace,
-		logRoot:    o.LogRoot,
-	}
-	if _, err := c.runtime.Version(ctx, &criapi.VersionRequest{}); err != nil {
+	c := assemble(conn, o)
+	if _, err := c.Daemon.runtime.Version(ctx, &criapi.VersionRequest{}); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("containerd at %s: ask for its version: %w", o.Address, native(err))
 	}
 	return c, nil
 }
 
-// Version returns the name and the version of the container runtime, for example "containerd v2.4.2".
-func (c *Client) Version(ctx context.Context) (string, error) {
-	r, err := c.runtime.Version(ctx, &criapi.VersionRequest{})
-	if err != nil {
-		return "", fmt.Errorf("version of containerd: %w", native(err))
+// assemble creates the parts of a client over a connection. Each part knows only those before it.
+func assemble(conn *grpc.ClientConn, o Options) *Client {
+	runtime := criapi.NewRuntimeServiceClient(conn)
+	daemon := &Daemon{runtime: runtime}
+	tasks := &Tasks{
+		client: tasksapi.NewTasksClient(conn), containers: containersapi.NewContainersClient(conn), namespace: o.Namespace,
 	}
-	return r.GetRuntimeName() + " " + r.GetRuntimeVersion(), nil
+	pods := &Finder{runtime: runtime, tasks: tasks}
+	killer := &Killer{tasks: tasks, pods: pods}
+	return &Client{
+		conn:        conn,
+		Daemon:      daemon,
+		Tasks:       tasks,
+		Finder:      pods,
+		Recorder:    &Recorder{runtime: runtime, images: criapi.NewImageServiceClient(conn), pods: pods},
+		Killer:      killer,
+		Leases:      &Leases{tasks: tasks, killer: killer},
+		SleepOrders: &SleepOrders{tasks: tasks, killer: killer},
+		Runner:      &Runner{runtime: runtime, daemon: daemon, pods: pods, logRoot: o.LogRoot},
+	}
 }
 
 // reconnectLimit is how long a call waits for a containerd that is away: longer than a restart of containerd takes.
@@ -145,11 +152,6 @@ func (o Options) withDefaults() Options {
 
 // Close ends the connection. Calls under way fail.
 func (c *Client) Close() error { return c.conn.Close() }
-
-// scoped returns ctx with the containerd namespace, which the task service needs.
-func (c *Client) scoped(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, c.namespace)
-}
 
 // native turns a gRPC status into an error whose kind errors.Is can tell, for example ErrNotFound.
 func native(err error) error { return errgrpc.ToNative(err) }

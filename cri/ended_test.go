@@ -3,6 +3,8 @@ package cri
 import (
 	"fmt"
 	"testing"
+
+	"diapause.dev/cri/plan"
 )
 
 // TestLastEnded: for each name the last container counts, if it has ended. A record can hold all of them.
@@ -24,10 +26,10 @@ func TestLastEnded(t *testing.T) {
 		t.Errorf("ended: %q, want 1 and 5", got)
 	}
 	var many []Container
-	for i := range 2 * maxContainers {
+	for i := range 2 * plan.MaxContainers {
 		many = append(many, Container{ID: fmt.Sprint(i), Name: fmt.Sprint("c", i), State: StateExited})
 	}
-	if kept := lastEnded(many, []Container{app}); len(kept) != maxContainers-1 ||
+	if kept := lastEnded(many, []Container{app}); len(kept) != plan.MaxContainers-1 ||
 		kept[len(kept)-1].ID != many[len(many)-1].ID {
 		t.Errorf("%d of %d are kept", len(kept), len(many))
 	}

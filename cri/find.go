@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // minPrefix is the least number of hexadecimal digits of a shortened id.
@@ -13,12 +15,18 @@ const minPrefix = 4
 // maxTarget bounds a target, in bytes: a namespace, a slash and a name.
 const maxTarget = 2*253 + 1
 
+// Finder finds the pods of this node, and tells what state they and their containers are in.
+type Finder struct {
+	runtime criapi.RuntimeServiceClient
+	tasks   *Tasks
+}
+
 // Find returns the pod that target means. A target is "namespace/name", a pod's name, its UID, or the id of a pod or
 // of one of its containers. An id may be shortened to four digits or more while that is unambiguous. Of pods with
 // equal names, Find returns the one that runs or, if none runs, the newest. The error is of kind ErrNotFound or
 // ErrAmbiguous. The latter names the candidates.
-func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
-	pods, err := c.list(ctx, nil)
+func (f *Finder) Find(ctx context.Context, target string) (*Pod, error) {
+	pods, err := f.list(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
 	}
@@ -26,7 +34,7 @@ func (c *Client) Find(ctx context.Context, target string) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
 	}
-	if err := c.fill(ctx, p, c.process); err != nil {
+	if err := f.fill(ctx, p, f.tasks.process); err != nil {
 		return nil, fmt.Errorf("find pod %.80q: %w", target, err)
 	}
 	return p, nil
@@ -57,8 +65,8 @@ func choose(pods []*Pod, target string) (*Pod, error) {
 
 // Newest returns the id of the newest sandbox of the pod with this UID, apart from one, whether it runs or has ended.
 // It is empty if there is none.
-func (c *Client) Newest(ctx context.Context, uid, except string) (id string, err error) {
-	pods, err := c.list(ctx, nil)
+func (f *Finder) Newest(ctx context.Context, uid, except string) (id string, err error) {
+	pods, err := f.list(ctx, nil)
 	if err != nil {
 		return "", fmt.Errorf("sandboxes of pod %s: %w", uid, err)
 	}
@@ -72,8 +80,8 @@ func (c *Client) Newest(ctx context.Context, uid, except string) (id string, err
 
 // LastRun returns the id of the newest sandbox of the pod with this UID, apart from one, in which a container was
 // started. It is empty if there is none.
-func (c *Client) LastRun(ctx context.Context, uid, except string) (id string, err error) {
-	pods, err := c.list(ctx, nil)
+func (f *Finder) LastRun(ctx context.Context, uid, except string) (id string, err error) {
+	pods, err := f.list(ctx, nil)
 	if err != nil {
 		return "", fmt.Errorf("sandboxes of pod %s: %w", uid, err)
 	}
@@ -90,8 +98,8 @@ func lastRun(pods []*Pod, uid, except string) string {
 }
 
 // Taken returns a ready pod that has one of these names (namespace/name), or nil if there is none.
-func (c *Client) Taken(ctx context.Context, names []string) (*Pod, error) {
-	pods, err := c.list(ctx, nil)
+func (f *Finder) Taken(ctx context.Context, names []string) (*Pod, error) {
+	pods, err := f.list(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("look for pods named %.200q: %w", names, err)
 	}

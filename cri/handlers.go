@@ -25,15 +25,27 @@ type runtimes struct {
 	All     map[string]Handler `json:"runtimes"`
 }
 
+// Daemon tells which containerd runs, and with which configuration.
+type Daemon struct{ runtime criapi.RuntimeServiceClient }
+
+// Version returns the name and the version of the container runtime, for example "containerd v2.4.2".
+func (d *Daemon) Version(ctx context.Context) (string, error) {
+	r, err := d.runtime.Version(ctx, &criapi.VersionRequest{})
+	if err != nil {
+		return "", fmt.Errorf("version of containerd: %w", native(err))
+	}
+	return r.GetRuntimeName() + " " + r.GetRuntimeVersion(), nil
+}
+
 // Handlers returns the runtime handlers that containerd runs with, by name. Its configuration files may have changed
 // since it started.
-func (c *Client) Handlers(ctx context.Context) (map[string]Handler, error) {
-	r, err := c.runtimes(ctx)
+func (d *Daemon) Handlers(ctx context.Context) (map[string]Handler, error) {
+	r, err := d.runtimes(ctx)
 	return r.All, err
 }
 
-func (c *Client) runtimes(ctx context.Context) (runtimes, error) {
-	info, err := c.Info(ctx)
+func (d *Daemon) runtimes(ctx context.Context) (runtimes, error) {
+	info, err := d.Info(ctx)
 	if err != nil {
 		return runtimes{}, fmt.Errorf("runtime handlers of containerd: %w", err)
 	}
@@ -41,8 +53,8 @@ func (c *Client) runtimes(ctx context.Context) (runtimes, error) {
 }
 
 // Info returns what containerd runs with, as JSON: "config" is its configuration, "cniconfig" that of its networks.
-func (c *Client) Info(ctx context.Context) (map[string]string, error) {
-	r, err := c.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
+func (d *Daemon) Info(ctx context.Context) (map[string]string, error) {
+	r, err := d.runtime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	return r.GetInfo(), native(err)
 }
 
@@ -61,8 +73,8 @@ func parseRuntimes(config string) (runtimes, error) {
 }
 
 // checkHandler returns an error unless pods with a handler run under Diapause.
-func (c *Client) checkHandler(ctx context.Context, name string) error {
-	all, err := c.runtimes(ctx)
+func (d *Daemon) checkHandler(ctx context.Context, name string) error {
+	all, err := d.runtimes(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,9 @@
 package cri
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 func TestParseRuntimes(t *testing.T) {
 	got, err := parseRuntimes(`{"containerd": {"defaultRuntimeName": "runc", "runtimes": {"diapause": {
@@ -25,4 +28,21 @@ func FuzzParseRuntimes(f *testing.F) {
 			t.Error("neither handlers nor an error")
 		}
 	})
+}
+
+// TestHostileHandler: a record names its runtime handler. Any other than Diapause's would start its containers on the
+// node's kernel.
+func TestHostileHandler(t *testing.T) {
+	r := runtimes{Default: "runc", All: map[string]Handler{
+		"runc": {Type: "io.containerd.runc.v2"}, "diapause": {Type: RuntimeType}, "other": {Type: RuntimeType},
+	}}
+	for name, want := range map[string]bool{"diapause": true, "other": true, "runc": false, "": false, "none": false} {
+		if err := r.check(name); (err == nil) != want || !want && !errors.Is(err, ErrOtherRuntime) {
+			t.Errorf("handler %q: %v", name, err)
+		}
+	}
+	r.Default = "diapause"
+	if err := r.check(""); err != nil {
+		t.Errorf("the default: %v", err)
+	}
 }

@@ -26,7 +26,7 @@ func (resolver) ImageStatus(_ context.Context, r *criapi.ImageStatusRequest,
 
 // TestImageDigest: the digest of an image is found in what any version of containerd reports.
 func TestImageDigest(t *testing.T) {
-	c := &Client{images: resolver{}}
+	r := &Recorder{images: resolver{}}
 	for what, x := range map[string]struct {
 		status *criapi.ContainerStatus
 		want   string
@@ -37,7 +37,7 @@ func TestImageDigest(t *testing.T) {
 		"2.1, image gone":  {&criapi.ContainerStatus{ImageRef: "registry/gone@sha256:index"}, ""},
 		"nothing is known": {&criapi.ContainerStatus{}, ""},
 	} {
-		if got, err := c.imageDigest(t.Context(), x.status); err != nil || got != x.want {
+		if got, err := r.imageDigest(t.Context(), x.status); err != nil || got != x.want {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, x.want)
 		}
 	}

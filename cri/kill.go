@@ -15,11 +15,17 @@ import (
 // pollExit is how often Kill checks whether containerd knows of the exit.
 const pollExit = 20 * time.Millisecond
 
+// Killer kills sandboxes, and waits until containerd knows that a pod has ended.
+type Killer struct {
+	tasks *Tasks
+	pods  *Finder
+}
+
 // Kill ends a pod's sandbox with SIGKILL. A paused sandbox does not run on before it ends. Kill waits until
 // containerd reports that all of the pod's containers have exited and that its sandbox is not ready. It does not
 // remove the pod. If the sandbox is gone already, that is no error.
-func (c *Client) Kill(ctx context.Context, pod *Pod) error {
-	pid, err := sandboxPID(ctx, pod.ID, c.process)
+func (k *Killer) Kill(ctx context.Context, pod *Pod) error {
+	pid, err := sandboxPID(ctx, pod.ID, k.tasks.process)
 	if err != nil {
 		return fmt.Errorf("kill pod %s: %w", pod, err)
 	}
@@ -28,7 +34,7 @@ func (c *Client) Kill(ctx context.Context, pod *Pod) error {
 			return fmt.Errorf("kill pod %s: %w", pod, err)
 		}
 	}
-	if err := c.waitEnded(ctx, pod.ID); err != nil {
+	if err := k.waitEnded(ctx, pod.ID); err != nil {
 		return fmt.Errorf("kill pod %s: %w", pod, err)
 	}
 	return nil
@@ -80,11 +86,11 @@ func (p *Pod) Alive() bool {
 }
 
 // waitEnded polls until the pod has ended. The exit of each container reaches containerd by itself.
-func (c *Client) waitEnded(ctx context.Context, id string) error {
+func (k *Killer) waitEnded(ctx context.Context, id string) error {
 	tick := time.NewTicker(pollExit)
 	defer tick.Stop()
 	for {
-		ended, err := c.ended(ctx, id)
+		ended, err := k.ended(ctx, id)
 		if err != nil || ended {
 			return err
 		}
@@ -96,8 +102,8 @@ func (c *Client) waitEnded(ctx context.Context, id string) error {
 	}
 }
 
-func (c *Client) ended(ctx context.Context, id string) (bool, error) {
-	pods, err := c.list(ctx, filterID(id))
+func (k *Killer) ended(ctx context.Context, id string) (bool, error) {
+	pods, err := k.pods.list(ctx, filterID(id))
 	if err != nil {
 		return false, err
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/types/task"
 	"golang.org/x/sync/errgroup"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,8 +16,8 @@ import (
 const fillers = 4
 
 // Pods returns all pods of this node, including ended ones, newest first.
-func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
-	pods, err := c.list(ctx, nil)
+func (f *Finder) Pods(ctx context.Context) ([]*Pod, error) {
+	pods, err := f.list(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
@@ -27,7 +26,7 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 	gone := make([]bool, len(pods))
 	for i, p := range pods {
 		g.Go(func() error {
-			err := c.fill(gctx, p, c.processNow)
+			err := f.fill(gctx, p, f.tasks.processNow)
 			gone[i] = isGone(err)
 			if gone[i] {
 				return nil
@@ -49,8 +48,8 @@ func (c *Client) Pods(ctx context.Context) ([]*Pod, error) {
 
 // IDs returns the ids of all pods of this node, including ended ones. Unlike Pods it runs no process of the runtime,
 // so that it can be called often.
-func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
-	sandboxes, err := c.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+func (f *Finder) IDs(ctx context.Context) (map[string]bool, error) {
+	sandboxes, err := f.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", native(err))
 	}
@@ -62,8 +61,8 @@ func (c *Client) IDs(ctx context.Context) (map[string]bool, error) {
 }
 
 // UIDs returns the UIDs of all pods of this node, including ended ones. Like IDs it runs no process of the runtime.
-func (c *Client) UIDs(ctx context.Context) (map[string]bool, error) {
-	pods, err := c.list(ctx, nil)
+func (f *Finder) UIDs(ctx context.Context) (map[string]bool, error) {
+	pods, err := f.list(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
@@ -76,8 +75,8 @@ func (c *Client) UIDs(ctx context.Context) (map[string]bool, error) {
 
 // Unstarted returns the ids of the pods of RuntimeType whose sandbox has ended before any of their containers started.
 // Like IDs it runs no process of the runtime.
-func (c *Client) Unstarted(ctx context.Context) ([]string, error) {
-	pods, err := c.list(ctx, &criapi.PodSandboxFilter{
+func (f *Finder) Unstarted(ctx context.Context) ([]string, error) {
+	pods, err := f.list(ctx, &criapi.PodSandboxFilter{
 		State: &criapi.PodSandboxStateValue{State: criapi.PodSandboxState_SANDBOX_NOTREADY},
 	})
 	if err != nil {
@@ -88,7 +87,7 @@ func (c *Client) Unstarted(ctx context.Context) ([]string, error) {
 		if !p.unstarted() {
 			continue
 		}
-		runtime, err := c.runtimeType(ctx, p.ID)
+		runtime, err := f.tasks.runtimeType(ctx, p.ID)
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", p, err)
 		}
@@ -106,8 +105,8 @@ func (p *Pod) unstarted() bool {
 }
 
 // Get returns the pod whose sandbox container has this full id. If there is none, the error is of kind ErrNotFound.
-func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
-	pods, err := c.list(ctx, filterID(id))
+func (f *Finder) Get(ctx context.Context, id string) (*Pod, error) {
+	pods, err := f.list(ctx, filterID(id))
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", id, err)
 	}
@@ -115,7 +114,7 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 		if p.ID != id {
 			continue
 		}
-		if err := c.fill(ctx, p, c.process); err != nil {
+		if err := f.fill(ctx, p, f.tasks.process); err != nil {
 			return nil, fmt.Errorf("pod %s: %w", id, err)
 		}
 		return p, nil
@@ -126,8 +125,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Pod, error) {
 // Running returns the ids of the pod's running containers, in order of creation. It asks the shim of each, because
 // the CRI learns of an end only after the container has been deleted there. If there is no such pod, the error is of
 // kind ErrNotFound.
-func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
-	pods, err := c.list(ctx, filterID(podID))
+func (f *Finder) Running(ctx context.Context, podID string) ([]string, error) {
+	pods, err := f.list(ctx, filterID(podID))
 	if err == nil && len(pods) != 1 {
 		err = ErrNotFound
 	}
@@ -136,7 +135,7 @@ func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 	}
 	var ids []string
 	for _, x := range pods[0].Containers {
-		ok, err := c.runs(ctx, x)
+		ok, err := f.runs(ctx, x)
 		if err != nil {
 			return nil, fmt.Errorf("containers of pod %s: %w", podID, err)
 		}
@@ -150,13 +149,13 @@ func (c *Client) Running(ctx context.Context, podID string) ([]string, error) {
 // started returns the containers of a pod that run according to the CRI, and those that the CRI calls created but
 // whose shim says that they run. The CRI learns of a start only when it is answered, and by then the process may have
 // run for a while. Each question to a shim costs a run of runsc.
-func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
+func (f *Finder) started(ctx context.Context, p *Pod) ([]Container, error) {
 	var started []Container
 	for _, x := range p.Containers {
 		ok := x.State == StateRunning
 		if x.State == StateCreated {
 			var err error
-			if ok, err = c.runs(ctx, x); err != nil {
+			if ok, err = f.runs(ctx, x); err != nil {
 				return nil, err
 			}
 		}
@@ -169,13 +168,13 @@ func (c *Client) started(ctx context.Context, p *Pod) ([]Container, error) {
 
 // runs asks the shim whether a container runs, or is paused. While a container is being started, its shim may not
 // answer; the container does not run yet then.
-func (c *Client) runs(ctx context.Context, x Container) (bool, error) {
+func (f *Finder) runs(ctx context.Context, x Container) (bool, error) {
 	var ask asker
 	switch x.State {
 	case StateRunning:
-		ask = c.process
+		ask = f.tasks.process
 	case StateCreated:
-		ask = c.processNow
+		ask = f.tasks.processNow
 	default:
 		return false, nil
 	}
@@ -195,12 +194,12 @@ func (c *Client) runs(ctx context.Context, x Container) (bool, error) {
 func filterID(id string) *criapi.PodSandboxFilter { return &criapi.PodSandboxFilter{Id: id} }
 
 // list returns the pods with what containerd has in memory, newest first. It leaves out what fill adds.
-func (c *Client) list(ctx context.Context, filter *criapi.PodSandboxFilter) ([]*Pod, error) {
-	sandboxes, err := c.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{Filter: filter})
+func (f *Finder) list(ctx context.Context, filter *criapi.PodSandboxFilter) ([]*Pod, error) {
+	sandboxes, err := f.runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{Filter: filter})
 	if err != nil {
 		return nil, native(err)
 	}
-	containers, err := c.runtime.ListContainers(ctx, &criapi.ListContainersRequest{
+	containers, err := f.runtime.ListContainers(ctx, &criapi.ListContainersRequest{
 		Filter: &criapi.ContainerFilter{PodSandboxId: filter.GetId()},
 	})
 	if err != nil {
@@ -265,13 +264,13 @@ func stateOf(s criapi.ContainerState) State {
 }
 
 // fill adds what needs a query for each pod: runtime type, IP, exit codes, and the process as ask finds it.
-func (c *Client) fill(ctx context.Context, p *Pod, ask asker) error {
-	status, err := c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
+func (f *Finder) fill(ctx context.Context, p *Pod, ask asker) error {
+	status, err := f.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
 	if err != nil {
 		return native(err)
 	}
 	p.IP = status.GetStatus().GetNetwork().GetIp()
-	if p.Runtime, err = c.runtimeType(ctx, p.ID); err != nil {
+	if p.Runtime, err = f.tasks.runtimeType(ctx, p.ID); err != nil {
 		return err
 	}
 	if p.Ready {
@@ -279,39 +278,16 @@ func (c *Client) fill(ctx context.Context, p *Pod, ask asker) error {
 			return err
 		}
 	}
-	return c.exitCodes(ctx, p)
+	return f.exitCodes(ctx, p)
 }
 
-// runtimeType returns the runtime type of a container. It is empty if containerd has forgotten the container, as it
-// does once a sandbox was stopped and not removed.
-func (c *Client) runtimeType(ctx context.Context, id string) (string, error) {
-	r, err := c.containers.Get(c.scoped(ctx), &containersapi.GetContainerRequest{ID: id})
-	if err := native(err); isGone(err) {
-		return "", nil
-	} else if err != nil {
-		return "", fmt.Errorf("runtime of container %s: %w", id, err)
-	}
-	return r.GetContainer().GetRuntime().GetName(), nil
-}
-
-// sandboxPID returns the process of a sandbox. It is 0 if there is none, or if ask cannot find out.
-func sandboxPID(ctx context.Context, id string, ask asker) (int, error) {
-	p, err := ask(ctx, id)
-	if isGone(err) {
-		return 0, nil
-	} else if err != nil {
-		return 0, fmt.Errorf("process of sandbox %s: %w", id, err)
-	}
-	return int(p.GetPid()), nil
-}
-
-func (c *Client) exitCodes(ctx context.Context, p *Pod) error {
+func (f *Finder) exitCodes(ctx context.Context, p *Pod) error {
 	for i := range p.Containers {
 		x := &p.Containers[i]
 		if x.State != StateExited {
 			continue
 		}
-		r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: x.ID})
+		r, err := f.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: x.ID})
 		if err := native(err); isGone(err) {
 			continue
 		} else if err != nil {

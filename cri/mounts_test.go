@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"testing"
@@ -11,7 +12,11 @@ import (
 
 func TestMounts(t *testing.T) {
 	container := func(name string, mounts ...*criapi.Mount) snapshot.Container {
-		return snapshot.Container{Name: name, Config: encode(t, &criapi.ContainerConfig{Mounts: mounts})}
+		config, err := json.Marshal(&criapi.ContainerConfig{Mounts: mounts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return snapshot.Container{Name: name, Config: config}
 	}
 	p := snapshot.Pod{Containers: []snapshot.Container{
 		container("a", &criapi.Mount{HostPath: "/one", ContainerPath: "/x/"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cri/plan"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -15,27 +16,34 @@ type info struct {
 	Config json.RawMessage `json:"config"`
 }
 
+// Recorder tells what a pod and its containers were made from.
+type Recorder struct {
+	runtime criapi.RuntimeServiceClient
+	images  criapi.ImageServiceClient
+	pods    *Finder
+}
+
 // Record returns the configuration that the pod and its running containers were made from. The containers are in
 // order of creation. If there is no such pod, the error is of kind ErrNotFound. If no container runs, it is of kind
 // ErrNotRunning.
-func (c *Client) Record(ctx context.Context, podID string) (snapshot.Pod, error) {
-	rec, err := c.record(ctx, podID)
+func (r *Recorder) Record(ctx context.Context, podID string) (snapshot.Pod, error) {
+	rec, err := r.record(ctx, podID)
 	if err != nil {
 		return snapshot.Pod{}, fmt.Errorf("record pod %s: %w", podID, err)
 	}
 	return rec, nil
 }
 
-func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error) {
+func (r *Recorder) record(ctx context.Context, podID string) (snapshot.Pod, error) {
 	var rec snapshot.Pod
-	pods, err := c.list(ctx, filterID(podID))
+	pods, err := r.pods.list(ctx, filterID(podID))
 	if err != nil {
 		return rec, err
 	}
 	if len(pods) != 1 {
 		return rec, ErrNotFound
 	}
-	running, err := c.started(ctx, pods[0])
+	running, err := r.pods.started(ctx, pods[0])
 	if err != nil {
 		return rec, err
 	}
@@ -43,26 +51,26 @@ func (c *Client) record(ctx context.Context, podID string) (snapshot.Pod, error)
 		return rec, fmt.Errorf("%s has no running container: %w", pods[0], ErrNotRunning)
 	}
 	rec.RuntimeHandler = pods[0].Handler
-	if rec.Sandbox, err = c.sandboxConfig(ctx, pods[0].ID); err != nil {
+	if rec.Sandbox, err = r.sandboxConfig(ctx, pods[0].ID); err != nil {
 		return rec, err
 	}
 	for _, x := range running {
-		s, err := c.containerStatus(ctx, x.ID)
+		s, err := r.containerStatus(ctx, x.ID)
 		if err != nil {
 			return rec, fmt.Errorf("container %s: %w", x.Name, err)
 		}
 		rec.Containers = append(rec.Containers, snapshot.Container{Name: x.Name, Config: s.config, Image: s.image})
 	}
-	rec.Ended, err = c.recordEnded(ctx, pods[0], running)
+	rec.Ended, err = r.recordEnded(ctx, pods[0], running)
 	return rec, err
 }
 
 // recordEnded returns the containers that have ended and do not run again: for each name, the last one.
-func (c *Client) recordEnded(ctx context.Context, p *Pod,
+func (r *Recorder) recordEnded(ctx context.Context, p *Pod,
 	running []Container,
 ) (all []snapshot.EndedContainer, err error) {
 	for _, x := range lastEnded(p.Containers, running) {
-		s, err := c.containerStatus(ctx, x.ID)
+		s, err := r.containerStatus(ctx, x.ID)
 		if isGone(err) {
 			continue // the container has been removed meanwhile
 		}
@@ -86,38 +94,38 @@ func lastEnded(containers, running []Container) (ended []Container) {
 			ended = append(ended, x)
 		}
 	}
-	return ended[max(0, len(ended)-max(0, maxContainers-len(running))):]
+	return ended[max(0, len(ended)-max(0, plan.MaxContainers-len(running))):]
 }
 
-func (c *Client) sandboxConfig(ctx context.Context, id string) (json.RawMessage, error) {
-	var r *criapi.PodSandboxStatusResponse
+func (r *Recorder) sandboxConfig(ctx context.Context, id string) (json.RawMessage, error) {
+	var answer *criapi.PodSandboxStatusResponse
 	err := untilAnswered(ctx, func(ctx context.Context) (err error) {
-		r, err = c.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+		answer, err = r.runtime.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 		return native(err)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return configOf(r.GetInfo(), &criapi.PodSandboxConfig{})
+	return configOf(answer.GetInfo(), &criapi.PodSandboxConfig{})
 }
 
 // containerStatus is what a record has of a container.
 type containerStatus struct {
 	config   json.RawMessage
-	image    string // see Client.Image
+	image    string // see Recorder.Image
 	exitCode int32  // if it has ended
 }
 
-func (c *Client) containerStatus(ctx context.Context, id string) (s containerStatus, err error) {
-	r, err := c.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+func (r *Recorder) containerStatus(ctx context.Context, id string) (s containerStatus, err error) {
+	answer, err := r.runtime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		return s, native(err)
 	}
-	s.exitCode = r.GetStatus().GetExitCode()
-	if s.image, err = c.imageDigest(ctx, r.GetStatus()); err != nil {
+	s.exitCode = answer.GetStatus().GetExitCode()
+	if s.image, err = r.imageDigest(ctx, answer.GetStatus()); err != nil {
 		return s, fmt.Errorf("its image: %w", native(err))
 	}
-	s.config, err = configOf(r.GetInfo(), &criapi.ContainerConfig{})
+	s.config, err = configOf(answer.GetInfo(), &criapi.ContainerConfig{})
 	return s, err
 }
 

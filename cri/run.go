@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/cri/plan"
 	"github.com/google/uuid"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -25,47 +26,55 @@ type RunOptions struct {
 	// Annotations are added to the recorded ones, and override them.
 	Annotations map[string]string
 	// Allow is what the record may ask for beyond what every record may.
-	Allow []Allowance
+	Allow []plan.Allowance
 	// Progress, if set, is called before each step. It is called from one goroutine.
 	Progress func(stage string)
+}
+
+// Runner makes new pods from records, and removes pods and containers, as a kubelet would.
+type Runner struct {
+	runtime criapi.RuntimeServiceClient
+	daemon  *Daemon
+	pods    *Finder
+	logRoot string // of all pods
 }
 
 // RunRestored makes a new pod from a recorded configuration, as a kubelet would: it creates the sandbox and the
 // containers, and starts these in order. The pod has its own UID and log directory. Its annotations decide whether it
 // is restored or starts anew. If anything fails, RunRestored removes the pod, and the error says why. If the record
-// asks for something that o.Allow does not name, the error is of kind ErrNotAllowed; if it names a runtime handler that
-// is not Diapause's, of kind ErrOtherRuntime.
-func (c *Client) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (*Pod, error) {
-	pod, err := c.runRestored(ctx, rec, o)
+// asks for something that o.Allow does not name, the error is of kind plan.ErrNotAllowed; if it names a runtime
+// handler that is not Diapause's, of kind ErrOtherRuntime.
+func (r *Runner) RunRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (*Pod, error) {
+	pod, err := r.runRestored(ctx, rec, o)
 	if err != nil {
 		return nil, fmt.Errorf("start pod %.80q: %w", o.Name, err)
 	}
 	return pod, nil
 }
 
-func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (pod *Pod, err error) {
-	p, err := planOf(rec, identity{
-		name: o.Name, namespace: o.Namespace, uid: uuid.NewString(),
-		logRoot: c.logRoot, annotations: o.Annotations, allow: o.Allow, occupied: occupied,
+func (r *Runner) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions) (pod *Pod, err error) {
+	p, err := plan.Of(rec, plan.Identity{
+		Name: o.Name, Namespace: o.Namespace, UID: uuid.NewString(),
+		LogRoot: r.logRoot, Annotations: o.Annotations, Allow: o.Allow, Occupied: occupied,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if o.Handler != "" {
-		p.handler = o.Handler
+		p.Handler = o.Handler
 	}
-	if err := c.checkHandler(ctx, p.handler); err != nil {
+	if err := r.daemon.checkHandler(ctx, p.Handler); err != nil {
 		return nil, err
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	id, err := c.run(ctx, p, o.Progress)
+	id, err := r.run(ctx, p, o.Progress)
 	if err == nil {
-		pod, err = c.Get(ctx, id)
+		pod, err = r.pods.Get(ctx, id)
 	}
 	if err != nil {
-		if undone := c.undo(ctx, id, p.sandbox.LogDirectory); undone != nil {
+		if undone := r.undo(ctx, id, p.Sandbox.LogDirectory); undone != nil {
 			err = fmt.Errorf("%w; and then: %w", err, undone)
 		}
 		return nil, err
@@ -74,41 +83,41 @@ func (c *Client) runRestored(ctx context.Context, rec snapshot.Pod, o RunOptions
 }
 
 // run carries out a plan. It returns the id of the sandbox once there is one, even with an error.
-func (c *Client) run(ctx context.Context, p *plan, progress func(string)) (string, error) {
+func (r *Runner) run(ctx context.Context, p *plan.Plan, progress func(string)) (string, error) {
 	if err := makeLogDirectories(p); err != nil {
 		return "", err
 	}
 	progress("sandbox")
-	s, err := c.runtime.RunPodSandbox(ctx, &criapi.RunPodSandboxRequest{Config: p.sandbox, RuntimeHandler: p.handler})
+	s, err := r.runtime.RunPodSandbox(ctx, &criapi.RunPodSandboxRequest{Config: p.Sandbox, RuntimeHandler: p.Handler})
 	if err != nil {
 		return "", fmt.Errorf("run sandbox: %w", native(err))
 	}
 	id := s.GetPodSandboxId()
 	var containers []string
-	for _, config := range p.containers {
+	for _, config := range p.Containers {
 		progress("create " + config.Metadata.Name)
-		r, err := c.runtime.CreateContainer(ctx,
-			&criapi.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: p.sandbox})
+		made, err := r.runtime.CreateContainer(ctx,
+			&criapi.CreateContainerRequest{PodSandboxId: id, Config: config, SandboxConfig: p.Sandbox})
 		if err != nil {
 			return id, fmt.Errorf("create container %s: %w", config.Metadata.Name, native(err))
 		}
-		containers = append(containers, r.GetContainerId())
+		containers = append(containers, made.GetContainerId())
 	}
 	for i, x := range containers {
-		name := p.containers[i].Metadata.Name
+		name := p.Containers[i].Metadata.Name
 		progress("start " + name)
-		if _, err := c.runtime.StartContainer(ctx, &criapi.StartContainerRequest{ContainerId: x}); err != nil {
+		if _, err := r.runtime.StartContainer(ctx, &criapi.StartContainerRequest{ContainerId: x}); err != nil {
 			return id, fmt.Errorf("start container %s: %w", name, native(err))
 		}
 	}
 	return id, nil
 }
 
-func makeLogDirectories(p *plan) error {
-	for _, config := range p.containers {
-		dir := filepath.Dir(filepath.Join(p.sandbox.LogDirectory, config.LogPath))
+func makeLogDirectories(p *plan.Plan) error {
+	for _, config := range p.Containers {
+		dir := filepath.Dir(filepath.Join(p.Sandbox.LogDirectory, config.LogPath))
 		if config.LogPath == "" {
-			dir = p.sandbox.LogDirectory
+			dir = p.Sandbox.LogDirectory
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make log directory: %w", err)
@@ -129,12 +138,12 @@ func occupied(cgroup string) bool {
 }
 
 // undo removes what a failed start has left. It has its own time limit, so that it works after ctx has ended.
-func (c *Client) undo(ctx context.Context, id, logs string) error {
+func (r *Runner) undo(ctx context.Context, id, logs string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	var err error
 	if id != "" {
-		err = c.RemovePod(ctx, id)
+		err = r.RemovePod(ctx, id)
 	}
 	return errors.Join(err, os.RemoveAll(logs))
 }
@@ -158,16 +167,16 @@ func again(ctx context.Context, remove func(context.Context) error) (err error) 
 }
 
 // RemovePod stops a pod and removes it. If the pod is gone already, that is no error.
-func (c *Client) RemovePod(ctx context.Context, id string) error {
-	return again(ctx, func(ctx context.Context) error { return c.removePod(ctx, id) })
+func (r *Runner) RemovePod(ctx context.Context, id string) error {
+	return again(ctx, func(ctx context.Context) error { return r.removePod(ctx, id) })
 }
 
-func (c *Client) removePod(ctx context.Context, id string) error {
-	_, err := c.runtime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id})
+func (r *Runner) removePod(ctx context.Context, id string) error {
+	_, err := r.runtime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id})
 	if err := unlessGone(err, "stop pod", id); err != nil {
 		return err
 	}
-	_, err = c.runtime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id})
+	_, err = r.runtime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return unlessGone(err, "remove pod", id)
 }
 
@@ -181,11 +190,11 @@ func unlessGone(err error, doing, id string) error {
 
 // RemoveContainer removes a container, and ends it first if it runs. If the container is gone already, that is no
 // error.
-func (c *Client) RemoveContainer(ctx context.Context, id string) error {
-	return again(ctx, func(ctx context.Context) error { return c.removeContainer(ctx, id) })
+func (r *Runner) RemoveContainer(ctx context.Context, id string) error {
+	return again(ctx, func(ctx context.Context) error { return r.removeContainer(ctx, id) })
 }
 
-func (c *Client) removeContainer(ctx context.Context, id string) error {
-	_, err := c.runtime.RemoveContainer(ctx, &criapi.RemoveContainerRequest{ContainerId: id})
+func (r *Runner) removeContainer(ctx context.Context, id string) error {
+	_, err := r.runtime.RemoveContainer(ctx, &criapi.RemoveContainerRequest{ContainerId: id})
 	return unlessGone(err, "remove container", id)
 }

@@ -22,7 +22,7 @@ var repaired = map[int]int{0: math.MaxInt, 1: 9, 2: 5, 3: 2}
 
 const advice = "upgrade containerd to 2.1.9, 2.2.5, 2.3.2 or newer of its line"
 
-// CheckVersion checks a version as Client.Version returns it. If Diapause does not work with it, the error is of kind
+// CheckVersion checks a version as Daemon.Version returns it. If Diapause does not work with it, the error is of kind
 // ErrUnsupported; if it is outdated, of kind ErrOutdated. Both say what to install. A distribution may have repaired a
 // version that it calls by an old number: then err is nil, and doubt says so.
 func CheckVersion(version string) (doubt string, err error) {

@@ -10,6 +10,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/cri"
+	"diapause.dev/cri/plan"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/runsc/volume"
@@ -52,7 +53,7 @@ var codesOf = []struct {
 	{storage.ErrKey, codes.FailedPrecondition},
 	{storage.ErrUntrusted, codes.FailedPrecondition},
 	{storage.ErrDenied, codes.PermissionDenied},
-	{cri.ErrNotAllowed, codes.PermissionDenied},
+	{plan.ErrNotAllowed, codes.PermissionDenied},
 	{storage.ErrUnavailable, codes.Unavailable},
 	{cri.ErrOtherRuntime, codes.FailedPrecondition},
 	{cri.ErrNotRunning, codes.FailedPrecondition},

@@ -16,6 +16,7 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/cri/plan"
 	"diapause.dev/runsc/kubelet"
 	"diapause.dev/storage"
 )
@@ -94,7 +95,7 @@ func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreami
 	defer cancel()
 	out := newEvents(stream)
 	defer out.flush()
-	allow, err := cri.ParseAllowances(req.Allow)
+	allow, err := plan.ParseAllowances(req.Allow)
 	if err != nil {
 		return toStatus(fmt.Errorf("%w: %w", errkind.ErrInvalid, err))
 	}

@@ -6,7 +6,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/cri"
+	"diapause.dev/cri/plan"
 )
 
 // maxContainers bounds how many containers a snapshot may name. All their names go to the shim in one message.
@@ -26,7 +26,7 @@ func Check(p snapshot.Pod) error {
 		return fmt.Errorf("%w: its record names %d containers: want at most %d", errkind.ErrInvalid, len(all), maxContainers)
 	}
 	for _, c := range all {
-		if !cri.ValidContainer(c.Name) {
+		if !plan.ValidContainer(c.Name) {
 			return fmt.Errorf("%w: its record names a container %.80q", errkind.ErrInvalid, c.Name)
 		}
 		if c.Terminal != nil && len(c.Terminal.Characters) > maxCharacters {

@@ -14,6 +14,7 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/cri/plan"
 	"diapause.dev/runsc/kubelet"
 )
 
@@ -23,12 +24,11 @@ type PodsOptions struct {
 	Name  string // of the new pod; empty: the origin pod's name and a suffix
 	Count int    // with more than one, "-0", "-1", ... is added to the name
 	// Allow is what the snapshot's record may ask for beyond what every record may.
-	Allow []cri.Allowance
+	Allow []plan.Allowance
 	// Progress reports how far a stage is, in bytes. Restored is called for each pod whose containers run, Loaded for each
 	// pod that has all its memory. They may be called concurrently.
-	Progress func(stage string, done, total int64)
-	Restored func(p *cri.Pod, took time.Duration)
-	Loaded   func(p *cri.Pod, took time.Duration)
+	Progress         func(stage string, done, total int64)
+	Restored, Loaded func(p *cri.Pod, took time.Duration)
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
+	"diapause.dev/cri/plan"
 	"diapause.dev/test/bed"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -137,7 +138,7 @@ func TestHostileRecord(t *testing.T) {
 		"mount": {func(r *snapshot.Pod) {
 			r.Containers[0].Config = []byte(strings.Replace(string(r.Containers[0].Config), `"command":`,
 				`"mounts":[{"host_path":"/","container_path":"/host"}],"command":`, 1))
-		}, cri.ErrNotAllowed},
+		}, plan.ErrNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := record(t)
@@ -167,11 +168,11 @@ func TestAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = client.RunRestored(limited(t), rec, cri.RunOptions{Name: "copy"})
-	if !errors.Is(err, cri.ErrNotAllowed) || !strings.Contains(err.Error(), "--allow=host-path:"+shared) {
+	if !errors.Is(err, plan.ErrNotAllowed) || !strings.Contains(err.Error(), "--allow=host-path:"+shared) {
 		t.Fatalf("without an allowance: %v", err)
 	}
 	pod, err := client.RunRestored(limited(t), rec, cri.RunOptions{
-		Name: "copy", Allow: []cri.Allowance{cri.Allowance("host-path:" + shared)},
+		Name: "copy", Allow: []plan.Allowance{plan.Allowance("host-path:" + shared)},
 	})
 	if err != nil {
 		t.Fatal(err)

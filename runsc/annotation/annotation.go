@@ -1,7 +1,7 @@
 // Package annotation knows which of gVisor's annotations a pod's author may set. Runsc obeys all of them, and runs as
 // root: some name paths of the node that it opens, others move the sandbox into another cgroup or change runsc's flags.
 // So what is allowed is listed here, and everything else is dropped (runsc/shim/spec.go) or not taken over from a
-// snapshot (cri/plan.go).
+// snapshot (cri/plan/plan.go).
 package annotation
 
 import (

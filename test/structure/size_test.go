@@ -20,7 +20,6 @@ var largePackages = map[string]int{
 	"agent/kube/request": 3000,
 	"agent/restore":      3000,
 	"agent/snapshots":    3200,
-	"cri":                2600,
 	"runsc/shim":         8000,
 	"storage":            8000, // one protocol: who writes, reads, sweeps and repairs must agree
 }

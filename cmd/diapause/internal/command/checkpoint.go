@@ -20,7 +20,7 @@ type checkpointFlags struct {
 	stop, noWait, rootfs bool
 }
 
-func (t *tool) checkpoint() *cobra.Command {
+func (p *podCommands) checkpoint() *cobra.Command {
 	var f checkpointFlags
 	c := &cobra.Command{
 		Use:   "checkpoint [--stop] [--rootfs-only] [--name N] [--no-wait] POD",
@@ -36,8 +36,8 @@ The command ends when the snapshot is in the store. On a node of a cluster it al
 controller has confirmed the snapshot, and a pod that is to be stopped is not paused before. If you
 interrupt it, or its --timeout passes, it cancels the request, unless that has gone too far.`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: t.completePods,
-		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runCheckpoint(ctx, args[0], f) }),
+		ValidArgsFunction: p.completePods,
+		RunE:              p.run(func(ctx context.Context, args []string) error { return p.runCheckpoint(ctx, args[0], f) }),
 	}
 	c.Flags().BoolVar(&f.stop, "stop", false, "stop the pod once its snapshot is safe on this node")
 	c.Flags().BoolVar(&f.rootfs, "rootfs-only", false, "save the files of the containers, no memory and no processes")
@@ -47,7 +47,7 @@ interrupt it, or its --timeout passes, it cancels the request, unless that has g
 	return c
 }
 
-func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags) error {
+func (p *podCommands) runCheckpoint(ctx context.Context, pod string, f checkpointFlags) error {
 	if f.name != "" && !snapshot.ValidName(f.name) {
 		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", f.name)}
 	}
@@ -58,27 +58,27 @@ func (t *tool) runCheckpoint(ctx context.Context, pod string, f checkpointFlags)
 	if f.stop {
 		req.After = localv1.AfterMode_AFTER_MODE_STOP
 	}
-	ctx, cancel := t.long(ctx)
+	ctx, cancel := p.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
-		run := checkpointRun{display: progress.New(t.err, progress.Bytes)}
+	return p.client.ask(ctx, func(a localv1.AgentClient) error {
+		run := checkpointRun{display: progress.New(p.console.err, progress.Bytes)}
 		err := run.follow(ctx, a, req)
 		run.display.Close()
 		if err != nil {
 			err = run.explain(pod, err)
 		}
-		return t.endCheckpoint(run, err)
+		return p.endCheckpoint(run, err)
 	})
 }
 
 // endCheckpoint prints the snapshot, even if something failed after it was made.
-func (t *tool) endCheckpoint(r checkpointRun, err error) error {
+func (p *podCommands) endCheckpoint(r checkpointRun, err error) error {
 	if r.snapshot == nil {
 		return err
 	}
 	result := view.Checkpoint{Request: r.request, Snapshot: view.NewSnapshot(r.snapshot)}
 	result.Failure = failure(err)
-	return errors.Join(err, t.print(result))
+	return errors.Join(err, p.console.print(result))
 }
 
 // checkpointRun follows one checkpoint.
@@ -135,22 +135,4 @@ func (r *checkpointRun) explain(pod string, err error) error {
 			r.request)
 	}
 	return wrapped
-}
-
-// completePods offers the pods of this node to the shell. If the agent is away, it offers nothing.
-func (t *tool) completePods(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := t.within(c.Context(), askTime)
-	defer cancel()
-	var pods []cobra.Completion
-	_ = t.ask(ctx, func(a localv1.AgentClient) error {
-		r, err := a.Top(ctx, &localv1.TopRequest{})
-		for _, s := range r.GetSandboxes() {
-			pods = append(pods, s.GetNamespace()+"/"+s.GetPod())
-		}
-		return err
-	})
-	return pods, cobra.ShellCompDirectiveNoFileComp
 }

@@ -15,7 +15,14 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-func (t *tool) doctor() *cobra.Command {
+// nodeCommands are the commands about this node and its agent.
+type nodeCommands struct {
+	client  *client
+	console *console
+	run     runner
+}
+
+func (n *nodeCommands) doctor() *cobra.Command {
 	var probe bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -24,9 +31,9 @@ func (t *tool) doctor() *cobra.Command {
 			"fails, the exit code is 1. An attention is no failure: it says what the node cannot do, or does " +
 			"at a high cost. Each store is asked whether it is still the one that the agent has opened.",
 		Args: cobra.NoArgs,
-		RunE: t.run(func(ctx context.Context, _ []string) error {
-			h := t.examine(ctx, probe)
-			if err := t.print(h); err != nil {
+		RunE: n.run(func(ctx context.Context, _ []string) error {
+			h := n.examine(ctx, probe)
+			if err := n.console.print(h); err != nil {
 				return err
 			}
 			if !h.OK {
@@ -41,14 +48,14 @@ func (t *tool) doctor() *cobra.Command {
 }
 
 // examine checks from the outside in: first the socket, then what the agent reports.
-func (t *tool) examine(ctx context.Context, probe bool) *view.Health {
+func (n *nodeCommands) examine(ctx context.Context, probe bool) *view.Health {
 	h := &view.Health{OK: true}
 	h.Add(checkUser(os.Geteuid()))
-	h.Add(checkSocket(t.socket))
-	ctx, cancel := t.query(ctx)
+	h.Add(checkSocket(n.client.socket))
+	ctx, cancel := n.client.query(ctx)
 	defer cancel()
 	var status *localv1.StatusResponse
-	err := t.ask(ctx, func(a localv1.AgentClient) (err error) {
+	err := n.client.ask(ctx, func(a localv1.AgentClient) (err error) {
 		status, err = a.Status(ctx, &localv1.StatusRequest{Probe: probe})
 		return failed("status", "", err)
 	})

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cmd/internal/usage"
 )
@@ -57,21 +56,4 @@ func validNamespace(ns string) error {
 
 func namespaceFlag(c *cobra.Command, ns *string, usage string) {
 	c.Flags().StringVarP(ns, "namespace", "n", "", usage)
-}
-
-// completeSnapshots offers the names of snapshots to the shell. If the agent is away, it offers nothing.
-func (t *tool) completeSnapshots(c *cobra.Command, _ []string,
-	_ string,
-) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := t.within(c.Context(), askTime)
-	defer cancel()
-	var names []cobra.Completion
-	_ = t.ask(ctx, func(a localv1.AgentClient) error {
-		r, err := a.List(ctx, &localv1.ListRequest{})
-		for _, s := range r.GetSnapshots() {
-			names = append(names, s.GetNamespace()+"/"+s.GetName())
-		}
-		return err
-	})
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -11,7 +11,14 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-func (t *tool) rotateKeys() *cobra.Command {
+// keyCommands are the commands about the keys that snapshots are encrypted with.
+type keyCommands struct {
+	client  *client
+	console *console
+	run     runner
+}
+
+func (k *keyCommands) rotateKeys() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:   "rotate [--namespace NS]",
@@ -28,11 +35,11 @@ counts the data keys that are left: run "diapause-agent rotate-keys" in the cont
 that. When "diapause key check" finds no former key anywhere, remove the old key from the files. You can
 interrupt the command and run it again.`,
 		Args: cobra.NoArgs,
-		RunE: t.run(func(ctx context.Context, _ []string) error {
+		RunE: k.run(func(ctx context.Context, _ []string) error {
 			if err := validNamespace(namespace); err != nil {
 				return err
 			}
-			return t.runKeys(ctx, "key rotate", localv1.AgentClient.RotateKeys, &view.KeyRotation{Stores: []view.RotatedStore{}},
+			return k.runKeys(ctx, "key rotate", localv1.AgentClient.RotateKeys, &view.KeyRotation{Stores: []view.RotatedStore{}},
 				&localv1.RotateKeysRequest{Namespace: namespace})
 		}),
 	}
@@ -40,7 +47,7 @@ interrupt the command and run it again.`,
 	return c
 }
 
-func (t *tool) checkKeys() *cobra.Command {
+func (k *keyCommands) checkKeys() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:   "check [--namespace NS]",
@@ -54,11 +61,11 @@ on any node, you can remove the former key from the files.
 
 If a key is lost, everything that it encrypts is lost: keep a copy of the keys elsewhere.`,
 		Args: cobra.NoArgs,
-		RunE: t.run(func(ctx context.Context, _ []string) error {
+		RunE: k.run(func(ctx context.Context, _ []string) error {
 			if err := validNamespace(namespace); err != nil {
 				return err
 			}
-			return t.runKeys(ctx, "key check", localv1.AgentClient.CheckKeys, &view.KeyCheck{Stores: []view.CheckedStore{}},
+			return k.runKeys(ctx, "key check", localv1.AgentClient.CheckKeys, &view.KeyCheck{Stores: []view.CheckedStore{}},
 				&localv1.RotateKeysRequest{Namespace: namespace})
 		}),
 	}
@@ -76,13 +83,13 @@ type keysResult interface {
 	Add(r *localv1.RotateKeysResult)
 }
 
-func (t *tool) runKeys(ctx context.Context, name string, call keysOf, result keysResult,
+func (k *keyCommands) runKeys(ctx context.Context, name string, call keysOf, result keysResult,
 	req *localv1.RotateKeysRequest,
 ) error {
-	ctx, cancel := t.long(ctx)
+	ctx, cancel := k.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
-		display := progress.New(t.err, progress.Objects)
+	return k.client.ask(ctx, func(a localv1.AgentClient) error {
+		display := progress.New(k.console.err, progress.Objects)
 		s, err := call(a, ctx, req)
 		if err == nil {
 			err = receive(s, func(e *localv1.RotateKeysEvent) error {
@@ -99,6 +106,6 @@ func (t *tool) runKeys(ctx context.Context, name string, call keysOf, result key
 		if err != nil {
 			return failed(name, "", err)
 		}
-		return t.print(result)
+		return k.console.print(result)
 	})
 }

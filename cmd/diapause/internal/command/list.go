@@ -12,7 +12,7 @@ import (
 	"diapause.dev/cmd/internal/table"
 )
 
-func (t *tool) list() *cobra.Command {
+func (s *snapshotCommands) list() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:     "ls [--namespace NS]",
@@ -25,35 +25,35 @@ Standard error lists snapshots that cannot be read as damaged. If an attempt to 
 failed, it says why. If a store cannot be reached, it says so, and the exit code is 1; the list then
 contains what the other stores have.`,
 		Args: cobra.NoArgs,
-		RunE: t.run(func(ctx context.Context, _ []string) error { return t.runList(ctx, namespace) }),
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.runList(ctx, namespace) }),
 	}
 	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
 	return c
 }
 
-func (t *tool) runList(ctx context.Context, namespace string) error {
+func (s *snapshotCommands) runList(ctx context.Context, namespace string) error {
 	if err := validNamespace(namespace); err != nil {
 		return err
 	}
-	ctx, cancel := t.query(ctx)
+	ctx, cancel := s.client.query(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
+	return s.client.ask(ctx, func(a localv1.AgentClient) error {
 		r, err := a.List(ctx, &localv1.ListRequest{Namespace: namespace})
 		if err != nil {
 			return failed("list snapshots", "", err)
 		}
 		for _, d := range r.GetDamaged() {
-			fmt.Fprintln(t.err, "damaged: "+table.Clean(d))
+			fmt.Fprintln(s.console.err, "damaged: "+table.Clean(d))
 		}
-		for _, s := range r.GetSnapshots() {
-			if p := s.GetProblem(); p != "" {
-				fmt.Fprintln(t.err, "problem: "+table.Clean(s.GetNamespace()+"/"+s.GetName()+": "+p))
+		for _, x := range r.GetSnapshots() {
+			if p := x.GetProblem(); p != "" {
+				fmt.Fprintln(s.console.err, "problem: "+table.Clean(x.GetNamespace()+"/"+x.GetName()+": "+p))
 			}
 		}
 		var errs []error
 		for _, u := range r.GetUnreachable() {
 			errs = append(errs, fmt.Errorf("list snapshots: %s", u))
 		}
-		return errors.Join(append(errs, t.print(view.NewList(r)))...)
+		return errors.Join(append(errs, s.console.print(view.NewList(r)))...)
 	})
 }

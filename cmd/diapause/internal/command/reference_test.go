@@ -19,7 +19,7 @@ const page = "../../../../docs/reference/cli.md"
 // TestReference: the page has the help of each command, the exit codes, and the codes of errors.
 func TestReference(t *testing.T) {
 	t.Setenv("DIAPAUSE_SOCKET", "")
-	root := (&tool{out: io.Discard, err: io.Discard}).root()
+	root := (&tool{console: console{out: io.Discard, err: io.Discard}}).root()
 	help.Check(t, page, *update, root)
 	b, err := os.ReadFile(page)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-func (t *tool) remove() *cobra.Command {
+func (s *snapshotCommands) remove() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:     "rm [--namespace NS] SNAPSHOT...",
@@ -22,23 +22,23 @@ cannot be removed, the others still are. If all that failed did not exist, the e
 On a node of a cluster, the snapshot's PodSnapshot is deleted with it. A snapshot that was made on
 another node is refused: remove it there, or with kubectl.`,
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: t.completeSnapshots,
-		RunE: t.run(func(ctx context.Context, args []string) error {
-			return t.runRemove(ctx, args, namespace)
+		ValidArgsFunction: s.completeSnapshots,
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			return s.runRemove(ctx, args, namespace)
 		}),
 	}
 	namespaceFlag(c, &namespace, "`namespace` of the snapshots (default \"default\")")
 	return c
 }
 
-func (t *tool) runRemove(ctx context.Context, args []string, namespace string) error {
+func (s *snapshotCommands) runRemove(ctx context.Context, args []string, namespace string) error {
 	keys, err := parseKeys(args, namespace)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := t.query(ctx)
+	ctx, cancel := s.client.query(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
+	return s.client.ask(ctx, func(a localv1.AgentClient) error {
 		result := view.Removal{Removed: []string{}, Errors: []string{}}
 		var errs []error
 		for _, k := range keys {
@@ -53,7 +53,7 @@ func (t *tool) runRemove(ctx context.Context, args []string, namespace string) e
 			}
 			result.Removed = append(result.Removed, k.String())
 		}
-		if err := t.print(result); err != nil {
+		if err := s.console.print(result); err != nil {
 			errs = append(errs, err)
 		}
 		return errors.Join(errs...)

@@ -17,7 +17,7 @@ import (
 // maxCount bounds --count to what one node can hold.
 const maxCount = 1000
 
-func (t *tool) restore() *cobra.Command {
+func (s *snapshotCommands) restore() *cobra.Command {
 	req := new(localv1.RestoreRequest)
 	var namespace string
 	c := &cobra.Command{
@@ -43,14 +43,14 @@ it asks for. If you trust the snapshot, name each of these things by --allow:
   cgroup-parent:PATH, resource:FILE
   annotation:NAME, label:NAME`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: t.completeSnapshots,
-		RunE: t.run(func(ctx context.Context, args []string) error {
+		ValidArgsFunction: s.completeSnapshots,
+		RunE: s.run(func(ctx context.Context, args []string) error {
 			k, err := parseKey(args[0], namespace)
 			if err != nil {
 				return err
 			}
 			req.Namespace, req.Snapshot = k.Namespace, k.Name
-			return t.runRestore(ctx, k, req)
+			return s.runRestore(ctx, k, req)
 		}),
 	}
 	namespaceFlag(c, &namespace, "`namespace` of the snapshot and of the pods (default \"default\")")
@@ -61,18 +61,18 @@ it asks for. If you trust the snapshot, name each of these things by --allow:
 	return c
 }
 
-func (t *tool) runRestore(ctx context.Context, k snapshot.Key, req *localv1.RestoreRequest) error {
+func (s *snapshotCommands) runRestore(ctx context.Context, k snapshot.Key, req *localv1.RestoreRequest) error {
 	if n := req.GetCount(); n < 1 || n > maxCount {
 		return usage.Error{Err: fmt.Errorf("--count %d: want 1 to %d", n, maxCount)}
 	}
 	if name := req.GetName(); name != "" && !snapshot.ValidName(name) {
 		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", name)}
 	}
-	ctx, cancel := t.long(ctx)
+	ctx, cancel := s.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
+	return s.client.ask(ctx, func(a localv1.AgentClient) error {
 		run := restoreRun{
-			tool: t, display: progress.New(t.err, progress.Bytes),
+			console: s.console, display: progress.New(s.console.err, progress.Bytes),
 			result: view.Restore{Snapshot: k.String(), Pods: []view.Pod{}},
 		}
 		err := run.follow(ctx, a, req)
@@ -83,7 +83,7 @@ func (t *tool) runRestore(ctx context.Context, k snapshot.Key, req *localv1.Rest
 
 // restoreRun follows one restore. In a table, it prints each pod's row as soon as the pod runs.
 type restoreRun struct {
-	tool    *tool
+	console *console
 	display progress.Display
 	result  view.Restore
 }
@@ -114,21 +114,21 @@ func (r *restoreRun) take(e *localv1.RestoreEvent) error {
 func (r *restoreRun) add(p *localv1.RestoredPod, loaded bool) {
 	before := len(r.result.Pods)
 	pod := r.result.Add(p, loaded)
-	if len(r.result.Pods) == before || r.tool.format != view.Table {
+	if len(r.result.Pods) == before || r.console.format != view.Table {
 		return
 	}
 	r.display.Close()
 	if before == 0 {
-		view.PodHeader(r.tool.out)
+		view.PodHeader(r.console.out)
 	}
-	pod.Row(r.tool.out)
+	pod.Row(r.console.out)
 }
 
 // end prints what a table has not shown yet, even if the restore failed halfway.
 func (r *restoreRun) end(err error) error {
-	if r.tool.format == view.Table || err != nil && len(r.result.Pods) == 0 {
+	if r.console.format == view.Table || err != nil && len(r.result.Pods) == 0 {
 		return err
 	}
 	r.result.Failure = failure(err)
-	return errors.Join(err, r.tool.print(&r.result))
+	return errors.Join(err, r.console.print(&r.result))
 }

@@ -14,7 +14,7 @@ import (
 	"diapause.dev/cmd/internal/usage"
 )
 
-func (t *tool) sleep() *cobra.Command {
+func (p *podCommands) sleep() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "sleep [--name N] POD",
@@ -30,27 +30,27 @@ If a packet comes while the pod goes to sleep, it stays awake and the command fa
 sleep while a process runs in it that was started by exec, or if a container has a terminal or a
 standard input.`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: t.completePods,
-		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runSleep(ctx, args[0], name) }),
+		ValidArgsFunction: p.completePods,
+		RunE:              p.run(func(ctx context.Context, args []string) error { return p.runSleep(ctx, args[0], name) }),
 	}
 	c.Flags().StringVar(&name, "name", "", "`name` of the snapshot (default: made from the pod's name)")
 	return c
 }
 
-func (t *tool) runSleep(ctx context.Context, pod, name string) error {
+func (p *podCommands) runSleep(ctx context.Context, pod, name string) error {
 	if name != "" && !snapshot.ValidName(name) {
 		return usage.Error{Err: fmt.Errorf("--name %.200q: want at most 253 of a-z, 0-9, '-' and '.'", name)}
 	}
-	ctx, cancel := t.long(ctx)
+	ctx, cancel := p.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
-		display := progress.New(t.err, progress.Bytes)
+	return p.client.ask(ctx, func(a localv1.AgentClient) error {
+		display := progress.New(p.console.err, progress.Bytes)
 		result, err := followSleep(ctx, a, &localv1.SleepRequest{Target: pod, Name: name}, display)
 		display.Close()
 		if err != nil {
 			return failed("put to sleep", pod, err)
 		}
-		return t.print(result)
+		return p.console.print(result)
 	})
 }
 
@@ -80,26 +80,26 @@ func followSleep(ctx context.Context, a localv1.AgentClient, req *localv1.SleepR
 	return result, err
 }
 
-func (t *tool) wake() *cobra.Command {
+func (p *podCommands) wake() *cobra.Command {
 	return &cobra.Command{
 		Use:   "wake POD",
 		Short: "Wake a pod that sleeps",
 		Long: `Wake a pod that sleeps, and return when it runs. POD is as for "diapause sleep". A pod that does not
 sleep stays as it is.`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: t.completePods,
-		RunE:              t.run(func(ctx context.Context, args []string) error { return t.runWake(ctx, args[0]) }),
+		ValidArgsFunction: p.completePods,
+		RunE:              p.run(func(ctx context.Context, args []string) error { return p.runWake(ctx, args[0]) }),
 	}
 }
 
-func (t *tool) runWake(ctx context.Context, pod string) error {
-	ctx, cancel := t.long(ctx)
+func (p *podCommands) runWake(ctx context.Context, pod string) error {
+	ctx, cancel := p.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
+	return p.client.ask(ctx, func(a localv1.AgentClient) error {
 		r, err := a.Wake(ctx, &localv1.WakeRequest{Target: pod})
 		if err != nil {
 			return failed("wake", pod, err)
 		}
-		return t.print(view.NewWoken(r))
+		return p.console.print(view.NewWoken(r))
 	})
 }

@@ -10,7 +10,14 @@ import (
 	"diapause.dev/cmd/diapause/internal/view"
 )
 
-func (t *tool) statStore() *cobra.Command {
+// storeCommands are the commands about the spool and the store as a whole.
+type storeCommands struct {
+	client  *client
+	console *console
+	run     runner
+}
+
+func (s *storeCommands) statStore() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
 		Use:   "stat [--namespace NS]",
@@ -20,26 +27,26 @@ func (t *tool) statStore() *cobra.Command {
 many times as large the packs would be if each snapshot had its own. The command reads every manifest,
 and no pack.`,
 		Args: cobra.NoArgs,
-		RunE: t.run(func(ctx context.Context, _ []string) error {
+		RunE: s.run(func(ctx context.Context, _ []string) error {
 			if err := validNamespace(namespace); err != nil {
 				return err
 			}
-			return t.runStatStore(ctx, &localv1.StatStoreRequest{Namespace: namespace})
+			return s.runStatStore(ctx, &localv1.StatStoreRequest{Namespace: namespace})
 		}),
 	}
 	namespaceFlag(c, &namespace, "only this `namespace` (default: all)")
 	return c
 }
 
-func (t *tool) runStatStore(ctx context.Context, req *localv1.StatStoreRequest) error {
-	ctx, cancel := t.long(ctx)
+func (s *storeCommands) runStatStore(ctx context.Context, req *localv1.StatStoreRequest) error {
+	ctx, cancel := s.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
+	return s.client.ask(ctx, func(a localv1.AgentClient) error {
 		stats := view.StoreStats{Stores: []view.StoreStat{}}
-		display := progress.New(t.err, progress.Objects)
-		s, err := a.StatStore(ctx, req)
+		display := progress.New(s.console.err, progress.Objects)
+		stream, err := a.StatStore(ctx, req)
 		if err == nil {
-			err = receive(s, func(e *localv1.StatStoreEvent) error {
+			err = receive(stream, func(e *localv1.StatStoreEvent) error {
 				if p := e.GetProgress(); p != nil {
 					display.Update(p.GetStage(), p.GetDone(), p.GetTotal())
 				}
@@ -53,6 +60,6 @@ func (t *tool) runStatStore(ctx context.Context, req *localv1.StatStoreRequest) 
 		if err != nil {
 			return failed("store stat", "", err)
 		}
-		return t.print(&stats)
+		return s.console.print(&stats)
 	})
 }

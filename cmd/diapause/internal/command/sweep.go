@@ -15,7 +15,7 @@ import (
 	"diapause.dev/cmd/internal/usage"
 )
 
-func (t *tool) sweep() *cobra.Command {
+func (s *storeCommands) sweep() *cobra.Command {
 	var dryRun bool
 	var grace time.Duration
 	c := &cobra.Command{
@@ -27,7 +27,7 @@ be longer than any checkpoint takes, because a pack is written before the manife
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
 	c.Flags().DurationVar(&grace, "grace", 0, "keep packs that are younger than this `time` (default: the agent's, 1h)")
-	c.RunE = t.run(func(ctx context.Context, _ []string) error {
+	c.RunE = s.run(func(ctx context.Context, _ []string) error {
 		req := &localv1.SweepRequest{DryRun: dryRun}
 		if c.Flags().Changed("grace") {
 			req.Grace = durationpb.New(grace)
@@ -35,22 +35,22 @@ be longer than any checkpoint takes, because a pack is written before the manife
 		if grace < 0 {
 			return usage.Error{Err: fmt.Errorf("--grace %s: want 0 or more", grace)}
 		}
-		return t.runSweep(ctx, req)
+		return s.runSweep(ctx, req)
 	})
 	return c
 }
 
-func (t *tool) runSweep(ctx context.Context, req *localv1.SweepRequest) error {
-	ctx, cancel := t.long(ctx)
+func (s *storeCommands) runSweep(ctx context.Context, req *localv1.SweepRequest) error {
+	ctx, cancel := s.client.long(ctx)
 	defer cancel()
-	return t.ask(ctx, func(a localv1.AgentClient) error {
-		display := progress.New(t.err, progress.Objects)
+	return s.client.ask(ctx, func(a localv1.AgentClient) error {
+		display := progress.New(s.console.err, progress.Objects)
 		result, err := follow(ctx, a, req, display)
 		display.Close()
 		if err != nil {
 			return failed("gc", "", err)
 		}
-		return t.print(view.NewSweep(result, req.DryRun))
+		return s.console.print(view.NewSweep(result, req.DryRun))
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 // home moves the cursor to the top left corner and clears the screen below it.
 const home = "\x1b[H\x1b[J"
 
-func (t *tool) top() *cobra.Command {
+func (p *podCommands) top() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top [--interval 1s]",
@@ -25,19 +25,19 @@ func (t *tool) top() *cobra.Command {
 		Long: "Show the sandboxes of this node and what is in progress in them. On a terminal it updates until Ctrl-C; " +
 			"elsewhere, and as JSON, it prints once.",
 		Args: cobra.NoArgs,
-		RunE: t.run(func(ctx context.Context, _ []string) error {
+		RunE: p.run(func(ctx context.Context, _ []string) error {
 			if interval < 100*time.Millisecond {
 				return usage.Error{Err: fmt.Errorf("--interval %s: want at least 100ms", interval)}
 			}
-			return t.ask(ctx, func(a localv1.AgentClient) error {
-				if t.format == view.Table && progress.Terminal(t.out) {
-					return t.live(ctx, a, interval)
+			return p.client.ask(ctx, func(a localv1.AgentClient) error {
+				if p.console.format == view.Table && progress.Terminal(p.console.out) {
+					return p.live(ctx, a, interval)
 				}
-				top, err := t.sandboxes(ctx, a)
+				top, err := p.sandboxes(ctx, a)
 				if err != nil {
 					return err
 				}
-				return t.print(top)
+				return p.console.print(top)
 			})
 		}),
 	}
@@ -45,19 +45,19 @@ func (t *tool) top() *cobra.Command {
 	return c
 }
 
-func (t *tool) sandboxes(ctx context.Context, a localv1.AgentClient) (view.Top, error) {
-	ctx, cancel := t.query(ctx)
+func (p *podCommands) sandboxes(ctx context.Context, a localv1.AgentClient) (view.Top, error) {
+	ctx, cancel := p.client.query(ctx)
 	defer cancel()
 	r, err := a.Top(ctx, &localv1.TopRequest{})
 	return view.NewTop(r), failed("top", "", err)
 }
 
 // live draws the table again and again until the operator interrupts it, which is no failure.
-func (t *tool) live(ctx context.Context, a localv1.AgentClient, interval time.Duration) error {
+func (p *podCommands) live(ctx context.Context, a localv1.AgentClient, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		top, err := t.sandboxes(ctx, a)
+		top, err := p.sandboxes(ctx, a)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -69,7 +69,7 @@ func (t *tool) live(ctx context.Context, a localv1.AgentClient, interval time.Du
 		if err := top.Table(frame); err != nil {
 			return err
 		}
-		if _, err := frame.WriteTo(t.out); err != nil {
+		if _, err := frame.WriteTo(p.console.out); err != nil {
 			return err
 		}
 		select {

@@ -19,7 +19,7 @@ import (
 	"diapause.dev/runsc/traffic"
 )
 
-func (t *tool) traffic() *cobra.Command {
+func (p *podCommands) traffic() *cobra.Command {
 	var during time.Duration
 	c := &cobra.Command{
 		Use:   "traffic [--for 30s] POD",
@@ -30,20 +30,20 @@ func (t *tool) traffic() *cobra.Command {
 The kubelet's probes come from an address of the node. Neighbors ask for addresses by ARP or ICMPv6,
 which keeps no pod awake.`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: t.completePods,
-		RunE: t.run(func(ctx context.Context, args []string) error {
+		ValidArgsFunction: p.completePods,
+		RunE: p.run(func(ctx context.Context, args []string) error {
 			if during < time.Second || during > time.Hour {
 				return usage.Error{Err: fmt.Errorf("--for %s: want a time from 1s to 1h", during)}
 			}
-			return t.runTraffic(ctx, args[0], during)
+			return p.runTraffic(ctx, args[0], during)
 		}),
 	}
 	c.Flags().DurationVar(&during, "for", 30*time.Second, "`time` for which packets are counted")
 	return c
 }
 
-func (t *tool) runTraffic(ctx context.Context, pod string, during time.Duration) error {
-	sandbox, err := t.sandboxOf(ctx, pod)
+func (p *podCommands) runTraffic(ctx context.Context, pod string, during time.Duration) error {
+	sandbox, err := p.sandboxOf(ctx, pod)
 	if err != nil {
 		return failed("traffic of", pod, err)
 	}
@@ -60,15 +60,15 @@ func (t *tool) runTraffic(ctx context.Context, pod string, during time.Duration)
 	if err != nil {
 		return fmt.Errorf("traffic of %s: %w", pod, err)
 	}
-	return t.print(view.NewTraffic(sandbox.GetNamespace()+"/"+sandbox.GetPod(), time.Since(began), all))
+	return p.console.print(view.NewTraffic(sandbox.GetNamespace()+"/"+sandbox.GetPod(), time.Since(began), all))
 }
 
 // sandboxOf returns the running sandbox of a pod of this node.
-func (t *tool) sandboxOf(ctx context.Context, pod string) (*localv1.SandboxUse, error) {
-	ctx, cancel := t.query(ctx)
+func (p *podCommands) sandboxOf(ctx context.Context, pod string) (*localv1.SandboxUse, error) {
+	ctx, cancel := p.client.query(ctx)
 	defer cancel()
 	var all []*localv1.SandboxUse
-	err := t.ask(ctx, func(a localv1.AgentClient) error {
+	err := p.client.ask(ctx, func(a localv1.AgentClient) error {
 		r, err := a.Top(ctx, &localv1.TopRequest{})
 		all = r.GetSandboxes()
 		return err

@@ -15,7 +15,7 @@ import (
 	"diapause.dev/storage"
 )
 
-func (t *tool) verify() *cobra.Command {
+func (s *snapshotCommands) verify() *cobra.Command {
 	var namespace, subset string
 	var readData, repair bool
 	c := &cobra.Command{
@@ -35,8 +35,8 @@ of them once.
 --repair reads everything. It replaces what is damaged on this node or in a store by a sound copy from
 the other. What has no sound copy stays damaged. The snapshots that need it are named, and cannot be
 restored anywhere: remove them. If there are any, the exit code is 1.`,
-		ValidArgsFunction: t.completeSnapshots,
-		RunE: t.run(func(ctx context.Context, args []string) error {
+		ValidArgsFunction: s.completeSnapshots,
+		RunE: s.run(func(ctx context.Context, args []string) error {
 			what := &localv1.VerifyRequest{Namespace: namespace, ReadData: readData || repair, Repair: repair}
 			if err := parseSubset(subset, what); err != nil {
 				return err
@@ -48,7 +48,7 @@ restored anywhere: remove them. If there are any, the exit code is 1.`,
 			if err != nil {
 				return err
 			}
-			return t.runVerify(ctx, requests)
+			return s.runVerify(ctx, requests)
 		}),
 	}
 	c.Flags().BoolVar(&readData, "read-data", false, "read every chunk")
@@ -90,13 +90,13 @@ func verifyRequests(args []string, what *localv1.VerifyRequest) ([]*localv1.Veri
 	return requests, err
 }
 
-func (t *tool) runVerify(ctx context.Context, requests []*localv1.VerifyRequest) error {
-	ctx, cancel := t.long(ctx)
+func (s *snapshotCommands) runVerify(ctx context.Context, requests []*localv1.VerifyRequest) error {
+	ctx, cancel := s.client.long(ctx)
 	defer cancel()
 	result := view.Verification{OK: true, Snapshots: []view.Verified{}}
 	var errs []error
-	err := t.ask(ctx, func(a localv1.AgentClient) error {
-		display := progress.New(t.err, progress.Bytes)
+	err := s.client.ask(ctx, func(a localv1.AgentClient) error {
+		display := progress.New(s.console.err, progress.Bytes)
 		defer display.Close()
 		for _, req := range requests {
 			if err := verifyOne(ctx, a, req, display, &result); err != nil {
@@ -111,7 +111,7 @@ func (t *tool) runVerify(ctx context.Context, requests []*localv1.VerifyRequest)
 	if err != nil {
 		return err
 	}
-	if err := t.print(&result); err != nil {
+	if err := s.console.print(&result); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, damage(result, requests[0].GetRepair()))...)

@@ -1,4 +1,4 @@
-package cri
+package plan
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// What a record gets without an allowance, what is dropped, and what is refused is in plan.go, planmounts.go and
-// plansecurity.go; which runtime handlers it may name, in handlers.go.
+// What a record gets without an allowance, what is dropped, and what is refused is in plan.go, mounts.go and
+// security.go; which runtime handlers it may name, in package cri.
 
 // ErrNotAllowed is the kind of error for a recorded pod that asks for more than a record may.
 var ErrNotAllowed = errors.New("a snapshot may not ask for that by itself")

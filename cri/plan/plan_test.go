@@ -1,4 +1,4 @@
-package cri
+package plan
 
 import (
 	"encoding/json"
@@ -49,16 +49,16 @@ func recorded(t testing.TB) snapshot.Pod {
 }
 
 func TestPlan(t *testing.T) {
-	p, err := planOf(recorded(t), identity{
-		name: "copy", uid: "u2", logRoot: "/logs",
-		annotations: map[string]string{"dev.gvisor.flag.debug": "false", "c": "2"},
+	p, err := Of(recorded(t), Identity{
+		Name: "copy", UID: "u2", LogRoot: "/logs",
+		Annotations: map[string]string{"dev.gvisor.flag.debug": "false", "c": "2"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, c := p.sandbox, p.containers[0]
+	s, c := p.Sandbox, p.Containers[0]
 	for _, x := range []struct{ what, got, want string }{
-		{"handler", p.handler, "diapause"},
+		{"handler", p.Handler, "diapause"},
 		{"name", s.Metadata.Name, "copy"},
 		{"namespace", s.Metadata.Namespace, "default"},
 		{"uid", s.Metadata.Uid, "u2"},
@@ -136,46 +136,46 @@ func TestPlanKeeps(t *testing.T) {
 		RuntimeHandler: "diapause", Sandbox: encode(t, pod),
 		Containers: []snapshot.Container{{Name: "app", Config: encode(t, app)}},
 	}
-	p, err := planOf(rec, identity{name: "copy", uid: "u2", logRoot: "/logs"})
+	p, err := Of(rec, Identity{Name: "copy", UID: "u2", LogRoot: "/logs"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !proto.Equal(p.sandbox, pod) {
-		t.Errorf("pod\n%v, was\n%v", p.sandbox, pod)
+	if !proto.Equal(p.Sandbox, pod) {
+		t.Errorf("pod\n%v, was\n%v", p.Sandbox, pod)
 	}
-	if !proto.Equal(p.containers[0], app) {
-		t.Errorf("container\n%v, was\n%v", p.containers[0], app)
+	if !proto.Equal(p.Containers[0], app) {
+		t.Errorf("container\n%v, was\n%v", p.Containers[0], app)
 	}
 }
 
 func TestPlanRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		do   func(*snapshot.Pod, *identity)
+		do   func(*snapshot.Pod, *Identity)
 		want string
 	}{
-		{"no json", func(r *snapshot.Pod, _ *identity) { r.Sandbox = []byte("{") }, "decode its configuration"},
-		{"no metadata", func(r *snapshot.Pod, _ *identity) { r.Sandbox = []byte("{}") }, "no metadata"},
-		{"no containers", func(r *snapshot.Pod, _ *identity) { r.Containers = nil }, "0 containers"},
+		{"no json", func(r *snapshot.Pod, _ *Identity) { r.Sandbox = []byte("{") }, "decode its configuration"},
+		{"no metadata", func(r *snapshot.Pod, _ *Identity) { r.Sandbox = []byte("{}") }, "no metadata"},
+		{"no containers", func(r *snapshot.Pod, _ *Identity) { r.Containers = nil }, "0 containers"},
 		{
-			"many containers", func(r *snapshot.Pod, _ *identity) { r.Containers = make([]snapshot.Container, 65) },
+			"many containers", func(r *snapshot.Pod, _ *Identity) { r.Containers = make([]snapshot.Container, 65) },
 			"65 containers",
 		},
-		{"bad container", func(r *snapshot.Pod, _ *identity) { r.Containers[0].Config = []byte("[]") }, `container "app"`},
+		{"bad container", func(r *snapshot.Pod, _ *Identity) { r.Containers[0].Config = []byte("[]") }, `container "app"`},
 		{
-			"empty container", func(r *snapshot.Pod, _ *identity) { r.Containers[0].Config = []byte("{}") },
+			"empty container", func(r *snapshot.Pod, _ *Identity) { r.Containers[0].Config = []byte("{}") },
 			"no name or no image",
 		},
-		{"log path", func(r *snapshot.Pod, _ *identity) {
+		{"log path", func(r *snapshot.Pod, _ *Identity) {
 			r.Containers[0].Config = []byte(`{"metadata":{"name":"a"},"image":{"image":"i"},"log_path":"../../x"}`)
 		}, "leaves the pod's log directory"},
-		{"name", func(_ *snapshot.Pod, id *identity) { id.name = "../x" }, "snapshot name"},
-		{"namespace", func(_ *snapshot.Pod, id *identity) { id.namespace = "a/b" }, "namespace"},
+		{"name", func(_ *snapshot.Pod, id *Identity) { id.Name = "../x" }, "snapshot name"},
+		{"namespace", func(_ *snapshot.Pod, id *Identity) { id.Namespace = "a/b" }, "namespace"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rec, id := recorded(t), identity{name: "copy", uid: "u2", logRoot: "/logs"}
+			rec, id := recorded(t), Identity{Name: "copy", UID: "u2", LogRoot: "/logs"}
 			tc.do(&rec, &id)
-			if _, err := planOf(rec, id); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := Of(rec, id); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
@@ -195,7 +195,7 @@ func FuzzPlan(f *testing.F) {
 		"capabilities":{"add_capabilities":["ALL"]},"seccomp":{"profile_type":1},"apparmor":{"profile_type":2}}}}`))
 	f.Fuzz(func(t *testing.T, sandbox, container []byte) {
 		rec := snapshot.Pod{Sandbox: sandbox, Containers: []snapshot.Container{{Name: "app", Config: container}}}
-		p, err := planOf(rec, identity{name: "copy", namespace: "default", uid: "u2", logRoot: "/logs"})
+		p, err := Of(rec, Identity{Name: "copy", Namespace: "default", UID: "u2", LogRoot: "/logs"})
 		if err == nil {
 			harmless(t, p)
 		}
@@ -203,9 +203,9 @@ func FuzzPlan(f *testing.F) {
 }
 
 // harmless fails the test if a plan has anything of the node.
-func harmless(t *testing.T, p *plan) {
+func harmless(t *testing.T, p *Plan) {
 	t.Helper()
-	s, c := p.sandbox, p.containers[0]
+	s, c := p.Sandbox, p.Containers[0]
 	if s.LogDirectory != "/logs/default_copy_u2" || c.LogPath != "" && !filepath.IsLocal(c.LogPath) {
 		t.Errorf("logs in %q, %q", s.LogDirectory, c.LogPath)
 	}

@@ -1,4 +1,4 @@
-package cri
+package plan
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // takeDevices takes over what a container has of the node: mounts and devices. Each path of the node takes an allowance
 // for that very path, also those that a kubelet has made for a pod: they are in the directory of another pod, and only
 // that pod may have them.
-func (p *plan) takeDevices(config *criapi.ContainerConfig, r *containerRecord) error {
+func (p *Plan) takeDevices(config *criapi.ContainerConfig, r *containerRecord) error {
 	for _, m := range r.Mounts {
 		mount, err := p.mount(m)
 		if err != nil {
@@ -47,7 +47,7 @@ var mountOptions = []string{
 
 // mount returns a mount of a container of the new pod, or nil if it is not allowed. Nothing that is mounted in gVisor
 // is seen on the node, so a mount propagates at most from there.
-func (p *plan) mount(r mountRecord) (*criapi.Mount, error) {
+func (p *Plan) mount(r mountRecord) (*criapi.Mount, error) {
 	for _, o := range r.MountOptions {
 		if !slices.Contains(mountOptions, o) {
 			return nil, fmt.Errorf("option %.80q is not known", o)
@@ -82,7 +82,7 @@ func (p *plan) mount(r mountRecord) (*criapi.Mount, error) {
 
 // cgroup returns the cgroup of the new pod: a new one beside that of the recorded pod. It must not be in the cgroup of
 // something else, whose limits it would share.
-func (p *plan) cgroup(recorded string) (string, error) {
+func (p *Plan) cgroup(recorded string) (string, error) {
 	if recorded == "" {
 		return "", nil
 	}
@@ -93,9 +93,9 @@ func (p *plan) cgroup(recorded string) (string, error) {
 	renamed := name
 	if p.old.uid != "" {
 		underscored := func(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
-		renamed = strings.ReplaceAll(name, p.old.uid, p.id.uid)
+		renamed = strings.ReplaceAll(name, p.old.uid, p.id.UID)
 		if renamed == name {
-			renamed = strings.ReplaceAll(name, underscored(p.old.uid), underscored(p.id.uid))
+			renamed = strings.ReplaceAll(name, underscored(p.old.uid), underscored(p.id.UID))
 		}
 	}
 	if (renamed == name || !p.vacant(parent)) && !p.may(kindCgroup, filepath.Clean(recorded)) {
@@ -105,10 +105,10 @@ func (p *plan) cgroup(recorded string) (string, error) {
 }
 
 // vacant reports whether a cgroup and those above it, except the root, are there only to hold others.
-func (p *plan) vacant(dir string) bool {
+func (p *Plan) vacant(dir string) bool {
 	for dir = filepath.Clean(dir); dir != "/"; dir = filepath.Dir(dir) {
 		if base := filepath.Base(dir); strings.HasPrefix(base, "pod") || strings.Contains(base, "-pod") ||
-			p.id.occupied != nil && p.id.occupied(dir) {
+			p.id.Occupied != nil && p.id.Occupied(dir) {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package cri
+package plan
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func (f forgery) record(t testing.TB) snapshot.Pod {
 func (f forgery) refused(t *testing.T) {
 	t.Run(f.name, func(t *testing.T) {
 		rec := f.record(t)
-		p, err := planOf(rec, newIdentity())
+		p, err := Of(rec, newIdentity())
 		if !errors.Is(err, ErrNotAllowed) {
 			t.Fatalf("error %v, plan %+v", err, p)
 		}
@@ -60,23 +60,23 @@ func (f forgery) refused(t *testing.T) {
 			}
 		}
 		id := newIdentity()
-		if id.allow, err = ParseAllowances(f.allow); err != nil {
+		if id.Allow, err = ParseAllowances(f.allow); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := planOf(rec, id); err != nil {
+		if _, err := Of(rec, id); err != nil {
 			t.Errorf("with %q: %v", f.allow, err)
 		}
-		for i := range id.allow { // each is needed
+		for i := range id.Allow { // each is needed
 			less := id
-			less.allow = append(append([]Allowance(nil), id.allow[:i]...), id.allow[i+1:]...)
-			if _, err := planOf(rec, less); !errors.Is(err, ErrNotAllowed) {
-				t.Errorf("without %s: %v", id.allow[i], err)
+			less.Allow = append(append([]Allowance(nil), id.Allow[:i]...), id.Allow[i+1:]...)
+			if _, err := Of(rec, less); !errors.Is(err, ErrNotAllowed) {
+				t.Errorf("without %s: %v", id.Allow[i], err)
 			}
 		}
 	})
 }
 
-func newIdentity() identity { return identity{name: "copy", uid: "u2", logRoot: "/logs"} }
+func newIdentity() Identity { return Identity{Name: "copy", UID: "u2", LogRoot: "/logs"} }
 
 func TestHostilePrivileged(t *testing.T) {
 	forgery{name: "container", app: func(c *criapi.ContainerConfig) {
@@ -108,7 +108,7 @@ func TestHostileNamespaces(t *testing.T) {
 			Pid: criapi.NamespaceMode_TARGET, TargetId: "other",
 		}
 	}}.record(t)
-	if _, err := planOf(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "pid namespace") {
+	if _, err := Of(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "pid namespace") {
 		t.Errorf("the processes of another container: %v", err)
 	}
 }
@@ -124,11 +124,11 @@ func TestHostileMounts(t *testing.T) {
 	}
 	for _, path := range []string{"/data/../etc", "/data/x", "/data/.."} {
 		id := newIdentity()
-		id.allow = []Allowance{"host-path:/data"}
+		id.Allow = []Allowance{"host-path:/data"}
 		rec := forgery{app: func(c *criapi.ContainerConfig) {
 			c.Mounts = []*criapi.Mount{{HostPath: path, ContainerPath: "/host"}}
 		}}.record(t)
-		if _, err := planOf(rec, id); !errors.Is(err, ErrNotAllowed) {
+		if _, err := Of(rec, id); !errors.Is(err, ErrNotAllowed) {
 			t.Errorf("with an allowance for /data, %s: %v", path, err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestHostileMounts(t *testing.T) {
 		{HostPath: "/data", ContainerPath: "/host", MountOptions: []string{"lowerdir=/"}},
 	} {
 		rec := forgery{app: func(c *criapi.ContainerConfig) { c.Mounts = []*criapi.Mount{m} }}.record(t)
-		if p, err := planOf(rec, newIdentity()); err == nil || errors.Is(err, ErrNotAllowed) {
+		if p, err := Of(rec, newIdentity()); err == nil || errors.Is(err, ErrNotAllowed) {
 			t.Errorf("mount %v: plan %+v, %v", m, p, err)
 		}
 	}
@@ -148,8 +148,8 @@ func TestHostileMounts(t *testing.T) {
 // TestHostileMountFields: also a mount that an operator allows does not relabel the node's files.
 func TestHostileMountFields(t *testing.T) {
 	id := newIdentity()
-	id.allow = []Allowance{"host-path:/data"}
-	p, err := planOf(forgery{app: func(c *criapi.ContainerConfig) {
+	id.Allow = []Allowance{"host-path:/data"}
+	p, err := Of(forgery{app: func(c *criapi.ContainerConfig) {
 		c.Mounts = []*criapi.Mount{{
 			HostPath: "/data/", ContainerPath: "/host", SelinuxRelabel: true, Readonly: true,
 			Propagation: criapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
@@ -160,7 +160,7 @@ func TestHostileMountFields(t *testing.T) {
 		HostPath: "/data", ContainerPath: "/host", Readonly: true,
 		Propagation: criapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
 	}
-	if err != nil || !proto.Equal(p.containers[0].Mounts[0], want) {
+	if err != nil || !proto.Equal(p.Containers[0].Mounts[0], want) {
 		t.Errorf("%v, want %v: %v", p, want, err)
 	}
 }
@@ -210,7 +210,7 @@ func TestHostileAnnotations(t *testing.T) {
 	forgery{name: "container", app: func(c *criapi.ContainerConfig) {
 		c.Annotations = map[string]string{"io.kubernetes.cri.rdt-class": "x"}
 	}, allow: []string{"annotation:io.kubernetes.cri.rdt-class"}}.refused(t)
-	p, err := planOf(forgery{sandbox: func(s *criapi.PodSandboxConfig) {
+	p, err := Of(forgery{sandbox: func(s *criapi.PodSandboxConfig) {
 		s.Annotations = map[string]string{
 			"dev.gvisor.spec.rootfs.source": "/", "dev.gvisor.internal.checkpoint.path": "/etc",
 			"podsnapshot.gke.io/ps-name": "other", "diapause.dev/restore-from": "other/one",
@@ -221,7 +221,7 @@ func TestHostileAnnotations(t *testing.T) {
 	want := map[string]string{
 		"dev.gvisor.internal.checkpoint.enable": "true", "dev.gvisor.spec.mount.data.share": "pod",
 	}
-	if err != nil || fmt.Sprint(p.sandbox.Annotations) != fmt.Sprint(want) {
+	if err != nil || fmt.Sprint(p.Sandbox.Annotations) != fmt.Sprint(want) {
 		t.Errorf("annotations %v, %v", p, err)
 	}
 }
@@ -253,13 +253,13 @@ func TestHostileCgroup(t *testing.T) {
 	} {
 		f := forgery{sandbox: func(s *criapi.PodSandboxConfig) { s.Linux.CgroupParent = path }}
 		id := newIdentity()
-		id.occupied = func(dir string) bool { return dir == "/system.slice/x.service" }
-		if _, err := planOf(f.record(t), id); !errors.Is(err, ErrNotAllowed) ||
+		id.Occupied = func(dir string) bool { return dir == "/system.slice/x.service" }
+		if _, err := Of(f.record(t), id); !errors.Is(err, ErrNotAllowed) ||
 			!strings.Contains(err.Error(), "--allow=cgroup-parent:"+path) {
 			t.Errorf("%s: %v", path, err)
 		}
-		id.allow = []Allowance{Allowance("cgroup-parent:" + path)}
-		if _, err := planOf(f.record(t), id); err != nil {
+		id.Allow = []Allowance{Allowance("cgroup-parent:" + path)}
+		if _, err := Of(f.record(t), id); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -276,11 +276,11 @@ func TestHostileCgroup(t *testing.T) {
 		rec := forgery{sandbox: func(s *criapi.PodSandboxConfig) {
 			s.Linux.CgroupParent = path
 			if strings.Contains(path, "_") {
-				s.Metadata.Uid, id.uid = "u-1", "u-2"
+				s.Metadata.Uid, id.UID = "u-1", "u-2"
 			}
 		}}.record(t)
-		p, err := planOf(rec, id)
-		if err != nil || p.sandbox.Linux.CgroupParent != want {
+		p, err := Of(rec, id)
+		if err != nil || p.Sandbox.Linux.CgroupParent != want {
 			t.Errorf("%s: %+v, %v, want %s", path, p, err, want)
 		}
 	}
@@ -297,13 +297,13 @@ func TestHostileResources(t *testing.T) {
 		{CpusetMems: strings.Repeat("1,", 10_000)},
 	} {
 		rec := forgery{app: func(c *criapi.ContainerConfig) { c.Linux.Resources = r }}.record(t)
-		if _, err := planOf(rec, newIdentity()); err == nil {
+		if _, err := Of(rec, newIdentity()); err == nil {
 			t.Errorf("resources %v are taken", r)
 		}
 	}
-	p, err := planOf(forgery{app: func(c *criapi.ContainerConfig) { c.Linux.Resources.OomScoreAdj = -1000 }}.record(t),
+	p, err := Of(forgery{app: func(c *criapi.ContainerConfig) { c.Linux.Resources.OomScoreAdj = -1000 }}.record(t),
 		newIdentity())
-	if err != nil || p.containers[0].Linux.Resources.OomScoreAdj != 0 {
+	if err != nil || p.Containers[0].Linux.Resources.OomScoreAdj != 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -311,12 +311,12 @@ func TestHostileResources(t *testing.T) {
 func TestHostileLogPath(t *testing.T) {
 	for _, path := range []string{"/etc/cron.d/x", "../../x", "a/../../../etc/x"} {
 		rec := forgery{app: func(c *criapi.ContainerConfig) { c.LogPath = path }}.record(t)
-		if _, err := planOf(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "log path") {
+		if _, err := Of(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "log path") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	rec := forgery{sandbox: func(s *criapi.PodSandboxConfig) { s.LogDirectory = "/etc" }}.record(t)
-	if p, err := planOf(rec, newIdentity()); err != nil || p.sandbox.LogDirectory != "/logs/default_copy_u2" {
+	if p, err := Of(rec, newIdentity()); err != nil || p.Sandbox.LogDirectory != "/logs/default_copy_u2" {
 		t.Errorf("log directory: %+v, %v", p, err)
 	}
 }
@@ -326,7 +326,7 @@ func TestHostileSizes(t *testing.T) {
 	rec := forgery{app: func(c *criapi.ContainerConfig) {
 		c.Args = []string{strings.Repeat("x", maxConfig)}
 	}}.record(t)
-	if _, err := planOf(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "want at most") {
+	if _, err := Of(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "want at most") {
 		t.Errorf("a large configuration: %v", err)
 	}
 	rec = forgery{sandbox: func(s *criapi.PodSandboxConfig) {
@@ -335,7 +335,7 @@ func TestHostileSizes(t *testing.T) {
 			s.Annotations[fmt.Sprintf("example.com/%d-\x1b[2J-%s", i, strings.Repeat("x", 100))] = ""
 		}
 	}}.record(t)
-	_, err := planOf(rec, newIdentity())
+	_, err := Of(rec, newIdentity())
 	if !errors.Is(err, ErrNotAllowed) || len(err.Error()) > 20_000 || strings.Contains(err.Error(), "\x1b") ||
 		!strings.Contains(err.Error(), "and 9980 more") {
 		t.Errorf("many annotations: %d bytes: %.300v", len(err.Error()), err)
@@ -346,7 +346,7 @@ func TestHostileSizes(t *testing.T) {
 func TestHostileField(t *testing.T) {
 	rec := recorded(t)
 	rec.Containers[0].Config = []byte(`{"metadata":{"name":"a"},"image":{"image":"i"},"host_everything":true}`)
-	if _, err := planOf(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "host_everything") {
+	if _, err := Of(rec, newIdentity()); err == nil || !strings.Contains(err.Error(), "host_everything") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -355,26 +355,9 @@ func TestHostileField(t *testing.T) {
 func TestHostileContainerName(t *testing.T) {
 	for _, name := range []string{"../x", "a b", "\x1b[2J", strings.Repeat("x", 300)} {
 		rec := forgery{app: func(c *criapi.ContainerConfig) { c.Metadata.Name = name }}.record(t)
-		if _, err := planOf(rec, newIdentity()); err == nil {
+		if _, err := Of(rec, newIdentity()); err == nil {
 			t.Errorf("a container is called %.20q", name)
 		}
-	}
-}
-
-// TestHostileHandler: a record names its runtime handler. Any other than Diapause's would start its containers on the
-// node's kernel.
-func TestHostileHandler(t *testing.T) {
-	r := runtimes{Default: "runc", All: map[string]Handler{
-		"runc": {Type: "io.containerd.runc.v2"}, "diapause": {Type: RuntimeType}, "other": {Type: RuntimeType},
-	}}
-	for name, want := range map[string]bool{"diapause": true, "other": true, "runc": false, "": false, "none": false} {
-		if err := r.check(name); (err == nil) != want || !want && !errors.Is(err, ErrOtherRuntime) {
-			t.Errorf("handler %q: %v", name, err)
-		}
-	}
-	r.Default = "diapause"
-	if err := r.check(""); err != nil {
-		t.Errorf("the default: %v", err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package cri
+package plan
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 )
 
 // sandboxSecurity returns the security context of the new pod.
-func (p *plan) sandboxSecurity(r *securityRecord) (*criapi.LinuxSandboxSecurityContext, error) {
+func (p *Plan) sandboxSecurity(r *securityRecord) (*criapi.LinuxSandboxSecurityContext, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (p *plan) sandboxSecurity(r *securityRecord) (*criapi.LinuxSandboxSecurityC
 
 // containerSecurity returns the security context of a container of the new pod. Which paths of /proc are masked is not
 // taken over: the runtime's default holds.
-func (p *plan) containerSecurity(r *securityRecord) (*criapi.LinuxContainerSecurityContext, error) {
+func (p *Plan) containerSecurity(r *securityRecord) (*criapi.LinuxContainerSecurityContext, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func groupsPolicy(recorded int32) criapi.SupplementalGroupsPolicy {
 }
 
 // namespaces returns the namespaces of the new pod, or of one of its containers.
-func (p *plan) namespaces(r *namespacesRecord) (*criapi.NamespaceOption, error) {
+func (p *Plan) namespaces(r *namespacesRecord) (*criapi.NamespaceOption, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -108,7 +108,7 @@ func mappings(recorded []idRecord) (out []*criapi.IDMapping) {
 	return out
 }
 
-func (p *plan) selinux(r *selinuxRecord) *criapi.SELinuxOption {
+func (p *Plan) selinux(r *selinuxRecord) *criapi.SELinuxOption {
 	if r == nil || *r == (selinuxRecord{}) ||
 		!p.may(kindSELinux, strings.Join([]string{r.User, r.Role, r.Type, r.Level}, ":")) {
 		return nil
@@ -117,7 +117,7 @@ func (p *plan) selinux(r *selinuxRecord) *criapi.SELinuxOption {
 }
 
 // profiles returns the profiles that confine the new pod, or one of its containers.
-func (p *plan) profiles(r *securityRecord) (seccomp, apparmor *criapi.SecurityProfile, err error) {
+func (p *Plan) profiles(r *securityRecord) (seccomp, apparmor *criapi.SecurityProfile, err error) {
 	if seccomp, err = p.profile(kindSeccomp, r.Seccomp, r.SeccompProfilePath); err != nil {
 		return nil, nil, err
 	}
@@ -126,7 +126,7 @@ func (p *plan) profiles(r *securityRecord) (seccomp, apparmor *criapi.SecurityPr
 }
 
 // profile returns one of them. Name is the profile in the notation of older versions of the CRI.
-func (p *plan) profile(kind string, r *profileRecord, name string) (*criapi.SecurityProfile, error) {
+func (p *Plan) profile(kind string, r *profileRecord, name string) (*criapi.SecurityProfile, error) {
 	if r == nil && name == "" {
 		return nil, nil
 	}
@@ -170,7 +170,7 @@ var defaultCapabilities = []string{
 }
 
 // capabilities returns the capabilities that are added and dropped. To drop one is always allowed.
-func (p *plan) capabilities(r *securityRecord) *criapi.Capability {
+func (p *Plan) capabilities(r *securityRecord) *criapi.Capability {
 	if r.Capabilities == nil {
 		return nil
 	}
@@ -203,7 +203,7 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
 }
 
-func (p *plan) sysctls(recorded map[string]string) map[string]string {
+func (p *Plan) sysctls(recorded map[string]string) map[string]string {
 	out := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(recorded)) {
 		if slices.Contains(safeSysctls, name) || p.may(kindSysctl, name) {
@@ -227,7 +227,7 @@ var plainFiles = []string{
 
 // resources returns limits of the new pod, or of one of its containers. The kernel never protects a pod from a record
 // better than others when memory runs out.
-func (p *plan) resources(r *resourcesRecord) (*criapi.LinuxContainerResources, error) {
+func (p *Plan) resources(r *resourcesRecord) (*criapi.LinuxContainerResources, error) {
 	if r == nil {
 		return nil, nil
 	}

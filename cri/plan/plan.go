@@ -1,4 +1,4 @@
-package cri
+package plan
 
 import (
 	"errors"
@@ -21,42 +21,42 @@ const (
 	labelPodUID       = "io.kubernetes.pod.uid"
 )
 
-// maxContainers bounds how many containers a record may name.
-const maxContainers = 64
+// MaxContainers bounds how many containers a record may name.
+const MaxContainers = 64
 
-// plan is a record prepared for a new pod. Containers that had ended come first: the shim makes them end again.
+// Plan is a record prepared for a new pod. Containers that had ended come first: the shim makes them end again.
 //
 // A record is data of somebody else. A plan is made from it field by field: a field that no code here copies is not in
 // the new pod. What is copied gives the pod's processes nothing on the node. What would do so takes an allowance.
-type plan struct {
-	handler    string
-	sandbox    *criapi.PodSandboxConfig
-	containers []*criapi.ContainerConfig
+type Plan struct {
+	Handler    string // the recorded runtime handler
+	Sandbox    *criapi.PodSandboxConfig
+	Containers []*criapi.ContainerConfig
 
-	id      identity
+	id      Identity
 	old     struct{ name, uid string } // of the recorded pod
 	consent consent
 	where   string // the pod or the container that is being planned
 }
 
-// identity distinguishes the new pod from the recorded one, and says what it may have beyond what every record may
+// Identity distinguishes the new pod from the recorded one, and says what it may have beyond what every record may
 // ask for.
-type identity struct {
-	name, namespace, uid string
-	logRoot              string
-	annotations          map[string]string
-	allow                []Allowance
-	occupied             func(cgroup string) bool // reports whether a cgroup has processes of its own
+type Identity struct {
+	Name, Namespace, UID string            // an empty Namespace means the recorded one
+	LogRoot              string            // the directory of all pods' log directories
+	Annotations          map[string]string // added to the recorded ones, which they override
+	Allow                []Allowance
+	Occupied             func(cgroup string) bool // reports whether a cgroup has processes of its own; nil: none has
 }
 
-// planOf prepares a record for a new pod. If the record asks for more than is allowed, the error is of kind
-// ErrNotAllowed and names everything. Whatever the record contains, the log directory stays below id.logRoot.
-func planOf(rec snapshot.Pod, id identity) (*plan, error) {
-	if n := len(rec.Containers) + len(rec.Ended); len(rec.Containers) == 0 || n > maxContainers {
+// Of prepares a record for a new pod. If the record asks for more than is allowed, the error is of kind
+// ErrNotAllowed and names everything. Whatever the record contains, the log directory stays below id.LogRoot.
+func Of(rec snapshot.Pod, id Identity) (*Plan, error) {
+	if n := len(rec.Containers) + len(rec.Ended); len(rec.Containers) == 0 || n > MaxContainers {
 		return nil, fmt.Errorf("recorded pod has %d containers, %d of which run: want 1 to %d", n, len(rec.Containers),
-			maxContainers)
+			MaxContainers)
 	}
-	p := &plan{handler: rec.RuntimeHandler, id: id, consent: consent{given: id.allow}, where: "the pod"}
+	p := &Plan{Handler: rec.RuntimeHandler, id: id, consent: consent{given: id.Allow}, where: "the pod"}
 	if err := p.takeSandbox(rec); err != nil {
 		return nil, fmt.Errorf("recorded pod: %w", err)
 	}
@@ -76,11 +76,11 @@ func planOf(rec snapshot.Pod, id identity) (*plan, error) {
 }
 
 // may reports whether the operator allows something. If not, the plan fails in the end.
-func (p *plan) may(kind, value string) bool { return p.consent.to(kind, value, p.where) }
+func (p *Plan) may(kind, value string) bool { return p.consent.to(kind, value, p.where) }
 
 // takeSandbox makes the configuration of the new pod. It drops host ports, because two branches of one snapshot would
 // compete for them.
-func (p *plan) takeSandbox(rec snapshot.Pod) error {
+func (p *Plan) takeSandbox(rec snapshot.Pod) error {
 	var r sandboxRecord
 	if err := decode(rec.Sandbox, &r); err != nil {
 		return err
@@ -89,35 +89,35 @@ func (p *plan) takeSandbox(rec snapshot.Pod) error {
 		return errors.New("its configuration has no metadata")
 	}
 	p.old.name, p.old.uid = r.Metadata.Name, r.Metadata.UID
-	if p.id.namespace == "" {
-		p.id.namespace = r.Metadata.Namespace
+	if p.id.Namespace == "" {
+		p.id.Namespace = r.Metadata.Namespace
 	}
-	if err := (snapshot.Key{Namespace: p.id.namespace, Name: p.id.name}).Validate(); err != nil {
+	if err := (snapshot.Key{Namespace: p.id.Namespace, Name: p.id.Name}).Validate(); err != nil {
 		return fmt.Errorf("new pod: %w", err)
 	}
-	p.sandbox = &criapi.PodSandboxConfig{
-		Metadata:     &criapi.PodSandboxMetadata{Name: p.id.name, Namespace: p.id.namespace, Uid: p.id.uid},
+	p.Sandbox = &criapi.PodSandboxConfig{
+		Metadata:     &criapi.PodSandboxMetadata{Name: p.id.Name, Namespace: p.id.Namespace, Uid: p.id.UID},
 		Hostname:     r.Hostname,
-		LogDirectory: filepath.Join(p.id.logRoot, p.id.namespace+"_"+p.id.name+"_"+p.id.uid),
+		LogDirectory: filepath.Join(p.id.LogRoot, p.id.Namespace+"_"+p.id.Name+"_"+p.id.UID),
 		Labels:       p.labels(r.Labels),
 		Annotations:  p.annotations(r.Annotations),
 	}
 	if r.Hostname == p.old.name {
-		p.sandbox.Hostname = p.id.name
+		p.Sandbox.Hostname = p.id.Name
 	}
-	maps.Copy(p.sandbox.Annotations, p.id.annotations)
+	maps.Copy(p.Sandbox.Annotations, p.id.Annotations)
 	if r.DNS != nil {
-		p.sandbox.DnsConfig = &criapi.DNSConfig{Servers: r.DNS.Servers, Searches: r.DNS.Searches, Options: r.DNS.Options}
+		p.Sandbox.DnsConfig = &criapi.DNSConfig{Servers: r.DNS.Servers, Searches: r.DNS.Searches, Options: r.DNS.Options}
 	}
 	for _, m := range r.Ports {
-		p.sandbox.PortMappings = append(p.sandbox.PortMappings,
+		p.Sandbox.PortMappings = append(p.Sandbox.PortMappings,
 			&criapi.PortMapping{Protocol: criapi.Protocol(m.Protocol), ContainerPort: m.ContainerPort})
 	}
 	return p.takeLinux(&r)
 }
 
 // takeLinux takes over what only pods under Linux have.
-func (p *plan) takeLinux(r *sandboxRecord) (err error) {
+func (p *Plan) takeLinux(r *sandboxRecord) (err error) {
 	if r.Linux == nil {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (p *plan) takeLinux(r *sandboxRecord) (err error) {
 		return err
 	}
 	l.Resources, err = p.resources(r.Linux.Resources)
-	p.sandbox.Linux = l
+	p.Sandbox.Linux = l
 	return err
 }
 
@@ -146,7 +146,7 @@ func ValidContainer(name string) bool { return containerName.MatchString(name) }
 var maxSignal = int32(len(criapi.Signal_name) - 1)
 
 // takeContainer makes the configuration of one container of the new pod.
-func (p *plan) takeContainer(c snapshot.Container) error {
+func (p *Plan) takeContainer(c snapshot.Container) error {
 	var r containerRecord
 	if err := decode(c.Config, &r); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (p *plan) takeContainer(c snapshot.Container) error {
 	if err := p.takeDevices(config, &r); err != nil {
 		return err
 	}
-	p.containers = append(p.containers, config)
+	p.Containers = append(p.Containers, config)
 	if r.Linux == nil {
 		return nil
 	}
@@ -199,10 +199,10 @@ var (
 )
 
 // labels returns the labels of the new pod, or of one of its containers. Those that name the pod name the new one.
-func (p *plan) labels(recorded map[string]string) map[string]string {
+func (p *Plan) labels(recorded map[string]string) map[string]string {
 	own := map[string]string{
-		labelPodName: p.id.name, labelPodNamespace: p.id.namespace,
-		labelPodUID: p.id.uid,
+		labelPodName: p.id.Name, labelPodNamespace: p.id.Namespace,
+		labelPodUID: p.id.UID,
 	}
 	out := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(recorded)) {
@@ -227,7 +227,7 @@ var leftOut = []string{
 
 // annotations returns the annotations of the new pod, or of one of its containers. It leaves out those of gVisor that
 // the shim would drop, too.
-func (p *plan) annotations(recorded map[string]string) map[string]string {
+func (p *Plan) annotations(recorded map[string]string) map[string]string {
 	out := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(recorded)) {
 		value := recorded[name]
