@@ -40,24 +40,25 @@ func main() {
 // plan says what to measure, and how much of it.
 type plan struct {
 	scenarios []string
-	runsc     string        // which build
-	trials    int           // of wake and fall
-	requests  int           // of traffic, to all pods together
-	pods      int           // of dense and idle
-	toWake    int           // pods that dense wakes
-	idleTime  time.Duration // of idle
-	workTime  time.Duration // of false
+	runsc     string          // which build
+	trials    int             // of wake and fall
+	requests  int             // of traffic, to all pods together
+	pods      int             // of dense and idle
+	toWake    int             // pods that dense wakes
+	idleTime  time.Duration   // of idle
+	workTime  time.Duration   // of false
+	slept     []time.Duration // of long: how long the pods sleep
 }
 
 // scenarios are the names of all scenarios.
-var scenarios = []string{"wake", "fall", "traffic", "dense", "idle", "false", "ready", "unready", "loaded"}
+var scenarios = []string{"wake", "fall", "traffic", "dense", "idle", "false", "ready", "unready", "loaded", "long"}
 
 // maxPods is how many addresses a bed has for pods, less a few.
 const maxPods = 240
 
 func parse(args []string) (p plan, err error) {
 	f := flag.NewFlagSet("sleep", flag.ContinueOnError)
-	names := f.String("scenarios", strings.Join(scenarios, ","), "what to measure")
+	names := f.String("scenarios", strings.Join(scenarios[:len(scenarios)-1], ","), "what to measure; long takes its time")
 	f.StringVar(&p.runsc, "runsc", "runsc", "the build: runsc is gVisor's own, runsc-fast the repaired one")
 	f.IntVar(&p.trials, "n", 20, "measurements of each size in wake and fall")
 	f.IntVar(&p.requests, "requests", 10000, "requests of traffic")
@@ -65,8 +66,16 @@ func parse(args []string) (p plan, err error) {
 	f.IntVar(&p.toWake, "wakes", math.MaxInt, "pods that dense wakes at most; by default all")
 	f.DurationVar(&p.idleTime, "idle-time", time.Minute, "how long idle measures")
 	f.DurationVar(&p.workTime, "work-time", 10*time.Minute, "how long the pods of false work")
+	slept := f.String("slept", "1m,10m", "how long the pods of long sleep, of the kinds that are named beside it")
 	if err := f.Parse(args); err != nil {
 		return p, err
+	}
+	for _, s := range strings.Split(*slept, ",") {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return p, fmt.Errorf("--slept: %w", err)
+		}
+		p.slept = append(p.slept, d)
 	}
 	p.scenarios = strings.Split(*names, ",")
 	for _, s := range p.scenarios {
@@ -95,7 +104,8 @@ var groups = []group{
 	// The agent's choice between the codecs goes by speed alone. For pods that are many and sleep long, space counts.
 	{[]string{"dense", "idle"}, []string{"--codec=zstd"}, (*meter).crowd},
 	{[]string{"false"}, nil, (*meter).works},
-	{[]string{"ready", "unready"}, []string{"--ready-memory=1073741824"}, (*meter).ready},
+	{[]string{"ready", "unready", "loaded"}, []string{"--ready-memory=1073741824"}, (*meter).ready},
+	{[]string{"long"}, nil, (*meter).long}, // the agent itself makes no pod ready
 }
 
 // run measures group by group, and writes what it has after each.

@@ -2,21 +2,115 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"diapause.dev/cri"
 	"diapause.dev/runsc/sleep"
+	"diapause.dev/test/bed"
 	"github.com/prometheus/procfs"
 )
 
-// readiness is how pods are ready whose wakes are measured: with their kernel loaded, with their sandbox created, and
-// not at all. Only the repaired build of runsc loads a kernel.
-var readiness = []struct {
+// readiness are the kinds of wakes that are measured, by how pods are ready: with their kernel loaded, with their
+// sandbox created, and not at all. Only the repaired build of runsc loads a kernel.
+var readiness = []kindOfWake{{"loaded", true, true}, {"ready", true, false}, {"unready", false, false}}
+
+type kindOfWake struct {
 	kind        string
 	ready, load bool
-}{{"loaded", true, true}, {"ready", true, false}, {"unready", false, false}}
+}
+
+// kinds returns what of readiness is wanted, and there is with the build of runsc.
+func (m *meter) kinds() (all []kindOfWake) {
+	for _, r := range readiness {
+		if m.wants(r.kind) && (!r.load || m.runsc == "runsc-fast") {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// makeReady has a pod that sleeps made ready, in a way.
+func (m *meter) makeReady(ctx context.Context, runtime *cri.Client, pod *bed.Pod, r kindOfWake) error {
+	if !r.ready {
+		return nil
+	}
+	return runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.MakeReady, Load: r.load})
+}
+
+// longMemory is how much memory the pods of a size fill together which sleep for long, in MiB, at most: their snapshots
+// are on the disk.
+const longMemory = 8 << 10
+
+// long measures the wakes, on new connections, of pods that have slept for a while: many of each kind fall asleep, and
+// are woken one after another.
+func (m *meter) long(ctx context.Context) error {
+	runtime, err := cri.Dial(ctx, cri.Options{})
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	for _, slept := range m.slept {
+		for _, mib := range sizes {
+			if err := m.longSize(ctx, runtime, mib, slept); err != nil {
+				return fmt.Errorf("%d MiB, asleep for %v: %w", mib, slept, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *meter) longSize(ctx context.Context, runtime *cri.Client, mib int, slept time.Duration) error {
+	type sleeper struct {
+		*server
+		kind string
+		at   time.Time // when it is woken
+	}
+	var all []sleeper
+	defer func() {
+		for _, s := range all {
+			_ = m.bed.RemovePod(context.WithoutCancel(ctx), s.ID)
+		}
+	}()
+	var f falls
+	for range min(m.trials, longMemory/mib) {
+		for _, r := range m.kinds() {
+			s, err := m.serve(ctx, mib)
+			if err != nil {
+				return err
+			}
+			all = append(all, sleeper{s, r.kind, time.Time{}})
+			if err := m.fall(ctx, s, &f); err != nil {
+				return err
+			}
+			if err := m.makeReady(ctx, runtime, s.Pod, r); err != nil {
+				return err
+			}
+			all[len(all)-1].at = time.Now().Add(slept)
+		}
+	}
+	took := make(map[string]times)
+	for len(all) > 0 {
+		s := all[0]
+		time.Sleep(time.Until(s.at))
+		answered, err := s.askFresh(ctx)
+		if err != nil {
+			return err
+		}
+		took[s.kind] = append(took[s.kind], answered)
+		if err := errors.Join(verify(ctx, s.address), m.bed.RemovePod(ctx, s.ID)); err != nil {
+			return err
+		}
+		all = all[1:]
+		time.Sleep(settleTime)
+	}
+	for _, r := range m.kinds() {
+		m.add(fmt.Sprintf("%s/http-after-%v/%dMiB", r.kind, slept, mib), took[r.kind])
+	}
+	return nil
+}
 
 // ready measures the wakes of pods that are ready in either way and of pods that are not, in turns. They are of each
 // size, on new connections and on one that stays open.
@@ -42,22 +136,17 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 	defer m.bed.RemovePod(context.WithoutCancel(ctx), s.ID)
 	var f falls
 	took, most := make(map[string]times), make(map[string]waiting)
+	exec := func(ctx context.Context) (time.Duration, error) { return m.command(ctx, s.Pod, usage) }
 	for range m.trials {
-		for _, r := range readiness {
-			if r.load && m.runsc != "runsc-fast" {
-				continue
-			}
+		for _, r := range m.kinds() {
 			for on, ask := range map[string]func(context.Context) (time.Duration, error){
-				"http": s.askFresh, "keepalive": s.askKept,
+				"http": s.askFresh, "keepalive": s.askKept, "exec": exec,
 			} {
 				if err := m.fall(ctx, s, &f); err != nil {
 					return err
 				}
-				if r.ready {
-					o := sleep.Order{Verb: sleep.MakeReady, Load: r.load}
-					if err := runtime.OrderSleep(ctx, s.ID, o); err != nil {
-						return err
-					}
+				if err := m.makeReady(ctx, runtime, s.Pod, r); err != nil {
+					return err
 				}
 				time.Sleep(settleTime)
 				w, err := m.waiting(s)
@@ -75,9 +164,15 @@ func (m *meter) readySize(ctx context.Context, runtime *cri.Client, mib int) err
 				}
 			}
 		}
+		awake, err := exec(ctx)
+		if err != nil {
+			return err
+		}
+		took["awake/exec"] = append(took["awake/exec"], awake)
 	}
+	m.add(fmt.Sprintf("awake/exec/%dMiB", mib), took["awake/exec"])
 	for _, r := range readiness {
-		for _, on := range []string{"http", "keepalive"} {
+		for _, on := range []string{"http", "keepalive", "exec"} {
 			if t := took[r.kind+"/"+on]; len(t) > 0 {
 				m.add(fmt.Sprintf("%s/%s/%dMiB", r.kind, on, mib), t)
 			}
