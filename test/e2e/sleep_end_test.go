@@ -97,8 +97,8 @@ func (w *world) letGo(pod string) {
 	w.awaitGone(p)
 }
 
-// TestSleepDrained drains a node with two pods, of which one sleeps, that are saved when they are deleted. Both
-// successors go on where the pods were. The one that slept was not woken.
+// TestSleepDrained drains a node with two pods that are saved when they are deleted. One sleeps, and is ready to wake.
+// Both successors go on where the pods were. The one that slept was not woken.
 func TestSleepDrained(t *testing.T) {
 	w := terminating(t)
 	n := w.Node(0)
@@ -110,6 +110,7 @@ func TestSleepDrained(t *testing.T) {
 	first, second := w.start(w.pod("asleep", on(n), grace(60))), w.start(w.pod("awake", on(n), grace(60)))
 	asleep, awake := w.life(w.finish(first)), w.life(w.finish(second))
 	w.sleeps("asleep", "one")
+	w.must(until(w.ctx, func() error { return w.condition("asleep", corev1.ConditionTrue, podsnapshotv1.ReadyToWake) }))
 	w.kubectl("drain", n.Name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector=app=workload",
 		"--timeout=120s")
 	if events := w.kubectl("get", "events"); strings.Contains(events, podsnapshotv1.ReasonWoke) {

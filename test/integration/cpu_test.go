@@ -20,6 +20,12 @@ const (
 // throttled runs a pod with the limit, and returns it and what the kernel says of the limit.
 func (n *node) throttled(spec bed.PodSpec) (p *bed.Pod, limit string) {
 	n.Helper()
+	return n.throttledTo(spec, millis)
+}
+
+// throttledTo is throttled with a limit in thousandths of a processor.
+func (n *node) throttledTo(spec bed.PodSpec, millis int) (p *bed.Pod, limit string) {
+	n.Helper()
 	spec.CPULimit = millis
 	p, err := n.bed.RunPod(n.ctx, spec)
 	if err != nil {

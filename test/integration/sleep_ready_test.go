@@ -391,7 +391,7 @@ func TestReadyOtherRunsc(t *testing.T) {
 // TestReadyThrottled has a pod be ready whose limit of processor time is low. It is what it was after the wake.
 func TestReadyThrottled(t *testing.T) {
 	n := start(t)
-	p, limit := n.throttled(serves("throttled"))
+	p, limit := n.throttledTo(serves("throttled"), 100)
 	before := n.serving(p)
 	for range 3 {
 		n.asleep(p)
