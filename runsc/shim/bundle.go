@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"diapause.dev/runsc"
 	settings "diapause.dev/runsc/terminal"
 	"golang.org/x/sys/unix"
 )
@@ -166,7 +166,7 @@ func (b bundle) signal(sig unix.Signal) error {
 	if err != nil {
 		return err
 	}
-	return signalSandbox(pid, b.id, sig)
+	return runsc.SignalSandbox(pid, b.id, sig)
 }
 
 // haltPause is how often halt looks again.
@@ -179,7 +179,7 @@ func (b bundle) halt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := signalSandbox(pid, b.id, unix.SIGSTOP); err != nil {
+	if err := runsc.SignalSandbox(pid, b.id, unix.SIGSTOP); err != nil {
 		return err
 	}
 	for {
@@ -187,7 +187,7 @@ func (b bundle) halt(ctx context.Context) error {
 		if err != nil || stopped {
 			return err
 		}
-		if !isSandbox(pid, b.id) { // and so it got no signal
+		if !runsc.IsSandbox(pid, b.id) { // and so it got no signal
 			return fmt.Errorf("stop process %d of sandbox %s: %w", pid, b.id, os.ErrProcessDone)
 		}
 		select {
@@ -226,31 +226,5 @@ func (b bundle) gone() bool {
 	if err != nil {
 		return errors.Is(err, os.ErrNotExist)
 	}
-	return !isSandbox(pid, b.id)
-}
-
-// isSandbox reports whether the command line of process pid names the sandbox.
-func isSandbox(pid int, id string) bool {
-	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && slices.Contains(strings.Split(string(cmdline), "\x00"), id)
-}
-
-// signalSandbox signals process pid if its command line names the sandbox. It holds the process by a descriptor
-// meanwhile, so that it cannot hit another process with the same number.
-func signalSandbox(pid int, id string, sig unix.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", pid, err)
-	}
-	defer unix.Close(fd)
-	if !isSandbox(pid, id) {
-		return nil // exited, or another process by now
-	}
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("signal process %d: %w", pid, err)
-	}
-	return nil
+	return !runsc.IsSandbox(pid, b.id)
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/revive"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
@@ -91,7 +92,7 @@ func TestFailureCountsOnce(t *testing.T) {
 			os.WriteFile(filepath.Join(c.bundle.dir, "init.pid"), []byte(strconv.Itoa(pid)), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		revive.Await(func() bool { return isSandbox(pid, c.bundle.id) }, t.Context().Done())
+		revive.Await(func() bool { return runsc.IsSandbox(pid, c.bundle.id) }, t.Context().Done())
 		if err := sandbox.Process.Signal(unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"diapause.dev/runsc"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -90,7 +91,7 @@ func killChildren(id string) {
 	for began, killed := time.Now(), true; killed && time.Since(began) < endLimit; {
 		killed = false
 		for _, pid := range children() {
-			killed = isSandbox(pid, id) && unix.Kill(pid, unix.SIGKILL) == nil || killed
+			killed = runsc.IsSandbox(pid, id) && unix.Kill(pid, unix.SIGKILL) == nil || killed
 		}
 		time.Sleep(haltPause)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/revive"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -215,7 +216,7 @@ func TestHalt(t *testing.T) {
 	if err := other.halt(t.Context()); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("another process: %v", err)
 	}
-	revive.Await(func() bool { return isSandbox(pid, id) }, t.Context().Done()) // it may not have its arguments yet
+	revive.Await(func() bool { return runsc.IsSandbox(pid, id) }, t.Context().Done()) // it may not have its arguments yet
 	for range 20 {
 		if err := b.halt(t.Context()); err != nil {
 			t.Fatal(err)
