@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"diapause.dev/agent/admission"
+	"diapause.dev/agent/asleep"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
@@ -36,6 +37,8 @@ type Config struct {
 	Facts                          func(context.Context) (snapshot.Facts, error) // of this node
 	Checkpoints                    *checkpoint.Checkpoints
 	Restores                       *restore.Restores
+	Wakes                          *restore.Wakes
+	Reminders                      *asleep.Reminders
 	Lives                          *lives.Lives
 	Sleeps                         *sleep.Sleeps
 	Admission                      *admission.Queue // of wakes

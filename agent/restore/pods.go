@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/podnames"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -40,27 +41,39 @@ const (
 
 // Pods starts new pods from a snapshot without Kubernetes. It returns when all of them have all their memory. If some
 // pods cannot be restored, Pods removes them, and the error names each. The others stay.
-func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
+func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error { return rs.starter.start(ctx, o) }
+
+// starter starts pods from snapshots without Kubernetes. Its methods may be called concurrently.
+type starter struct {
+	runtime Runtime
+	readers *snapshots.Readers
+	opener  *opener
+	names   podnames.Names
+	watched watchedPods
+}
+
+// start is Restores.Pods.
+func (st *starter) start(ctx context.Context, o PodsOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
 	if pid, ok, err := new(kubelet.Finder).Running(); err != nil || ok {
 		return errors.Join(err, kubeletError(pid, o.Key))
 	}
-	s, err := rs.Readers.Open(ctx, snapshots.ID{Key: o.Key}, "")
+	s, err := st.readers.Open(ctx, snapshots.ID{Key: o.Key}, "")
 	if err != nil {
 		return err
 	}
 	meta := s.Manifest.Meta
-	defer rs.Readers.Release(s)
-	if err := rs.fit(ctx, s); err != nil {
+	defer st.readers.Release(s)
+	if err := st.opener.fit(ctx, s); err != nil {
 		return err
 	}
 	if o.Name == "" {
 		o.Name = meta.Origin.Pod + "-" + requests.NewID(3)
 	}
 	names := o.names()
-	release, err := rs.podNames.Claim(ctx, rs.Runtime, o.Key.Namespace, names)
+	release, err := st.names.Claim(ctx, st.runtime, o.Key.Namespace, names)
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", o.Key, err)
 	}
@@ -70,7 +83,7 @@ func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 	g.SetLimit(startParallel)
 	for i, name := range names {
 		g.Go(func() error {
-			if err := rs.restorePod(ctx, meta, name, o); err != nil {
+			if err := st.restorePod(ctx, meta, name, o); err != nil {
 				errs[i] = fmt.Errorf("restore %s as %s: %w", o.Key, name, err)
 			}
 			return nil
@@ -115,11 +128,11 @@ func kubeletError(pid int, k snapshot.Key) error {
 }
 
 // restorePod starts one pod and waits until it has all its memory.
-func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name string, o PodsOptions) error {
+func (st *starter) restorePod(ctx context.Context, meta snapshot.Meta, name string, o PodsOptions) error {
 	start := time.Now()
-	watched := rs.watch(o.Key.Namespace+"/"+name, meta.UID)
+	watched := st.watched.watch(o.Key.Namespace+"/"+name, meta.UID)
 	defer watched.forget()
-	pod, err := rs.Runtime.RunRestored(ctx, meta.Pod, cri.RunOptions{
+	pod, err := st.runtime.RunRestored(ctx, meta.Pod, cri.RunOptions{
 		Name: name,
 		Annotations: map[string]string{
 			podsnapshotv1.AnnotationRestoreFrom:      o.Key.String(),
@@ -134,7 +147,7 @@ func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name str
 	o.Restored(pod, time.Since(start))
 	if err := awaitLoaded(ctx, watched.get(),
 		func(done, total int64) { o.Progress(name+": load", done, total) }); err != nil {
-		return errors.Join(err, rs.removeFailed(ctx, pod))
+		return errors.Join(err, st.removeFailed(ctx, pod))
 	}
 	o.Loaded(pod, time.Since(start))
 	return nil
@@ -156,13 +169,13 @@ func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int6
 		case <-r.ended:
 			err := r.failure()
 			if err == nil {
-				progress(r.total, r.total)
+				progress(r.image.Total(), r.image.Total())
 			}
 			return err
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			progress(r.progress())
+			progress(r.image.Progress())
 		}
 	}
 }
@@ -171,8 +184,8 @@ func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int6
 var errNotAsked = errors.New("the pod was started cold and not restored: does its runtime handler run " +
 	"containerd-shim-diapause-v1?")
 
-func (rs *Restores) removeFailed(ctx context.Context, pod *cri.Pod) error {
+func (st *starter) removeFailed(ctx context.Context, pod *cri.Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
-	return rs.Runtime.RemovePod(ctx, pod.ID)
+	return st.runtime.RemovePod(ctx, pod.ID)
 }

@@ -18,7 +18,6 @@ const (
 var largePackages = map[string]int{
 	"agent/checkpoint":   2800,
 	"agent/kube/request": 3000,
-	"agent/restore":      3000,
 	"agent/snapshots":    3200,
 	"cri":                2600,
 	"runsc/shim":         8000,
