@@ -22,6 +22,7 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/ready"
 	"diapause.dev/agent/requests"
@@ -66,6 +67,7 @@ type Agent struct {
 	reminders   *asleep.Reminders
 	restores    *restore.Restores
 	wakes       *restore.Wakes
+	newPods     *newpods.Starter
 	checkpoints *checkpoint.Checkpoints
 	sleeps      *sleep.Sleeps
 	admission   *admission.Queue
@@ -133,6 +135,7 @@ func (a *Agent) assemble() {
 		Logger: a.log,
 	})
 	a.wakes = restore.NewWakes(a.restores)
+	a.newPods = newpods.New(newpods.Config{Runtime: a.cri, Readers: readers, Restores: a.restores})
 	a.catalog.Guard(a.wakes.Needed)
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
@@ -265,8 +268,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Wakes: a.wakes, Reminders: a.reminders, Lives: a.lives,
-		Sleeps: a.sleeps, Admission: a.admission,
+		Checkpoints: a.checkpoints, Restores: a.restores, Wakes: a.wakes, Reminders: a.reminders, NewPods: a.newPods,
+		Lives: a.lives, Sleeps: a.sleeps, Admission: a.admission,
 		Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}

@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
@@ -39,6 +40,7 @@ type Config struct {
 	Restores                       *restore.Restores
 	Wakes                          *restore.Wakes
 	Reminders                      *asleep.Reminders
+	NewPods                        *newpods.Starter
 	Lives                          *lives.Lives
 	Sleeps                         *sleep.Sleeps
 	Admission                      *admission.Queue // of wakes

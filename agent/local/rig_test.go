@@ -25,6 +25,7 @@ import (
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
@@ -99,6 +100,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		}),
 	}
 	r.Wakes, r.Reminders = restore.NewWakes(r.Restores), reminders
+	r.NewPods = newpods.New(newpods.Config{Readers: readers, Restores: r.Restores})
 	r.Lives = lives.New(lives.Config{Dir: dir + "/past", Runtime: sandboxes{r}, Journal: j, Logger: journaltest.Quiet})
 	if err := os.Mkdir(r.Lives.Dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -4,8 +4,7 @@
 // opener opens their snapshots. source.go serves one sandbox, from what package loading hands out. Wakes are the
 // restores of pods that sleep.
 //
-// Restores of root file systems end differently from those of whole pods: see rootfs.go. pods.go starts pods without
-// Kubernetes.
+// Restores of root file systems end differently from those of whole pods: see rootfs.go.
 //
 // The order in which locks are taken is in docs/design/architecture.md, "Locks".
 package restore

@@ -64,6 +64,9 @@ func (o *opener) check(ctx context.Context, r *restore, s *snapshots.Reader) err
 	return nil
 }
 
+// Fit returns why a snapshot cannot be restored on this node, as far as can be known without reading all of it.
+func (rs *Restores) Fit(ctx context.Context, s *snapshots.Reader) error { return rs.opener.fit(ctx, s) }
+
 // fit returns why a snapshot cannot be restored on this node, as far as can be known without reading all of it.
 func (o *opener) fit(ctx context.Context, s *snapshots.Reader) error {
 	meta := &s.Manifest.Meta

@@ -20,7 +20,6 @@ var sleepy = snapshot.PodRef{Namespace: "n", Name: "pod", UID: "uid"}
 
 // newest is a runtime that knows which of a pod's sandboxes is the newest.
 type newest struct {
-	Runtime
 	id  string
 	err error
 }
@@ -31,7 +30,7 @@ func (n *newest) Newest(context.Context, string, string) (string, error) { retur
 func newSleepyRig(t *testing.T) (a *rig, containerd *newest, request, dir string) {
 	t.Helper()
 	a, containerd = newRig(t), &newest{id: "sandbox"}
-	a.config.Runtime = containerd
+	a.newest = containerd
 	a.next(t)
 	a.make(t, "one", "page", snapshot.WholePod)
 	request, dir = a.prepareWake(t)

@@ -76,7 +76,7 @@ func TestReplacedSinceChosen(t *testing.T) {
 	if !errors.Is(err, errkind.ErrReplaced) || !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("chosen by the cluster: %v", err)
 	}
-	defer a.starter.watched.watch(pod.String(), "one").forget()
+	defer a.Watch(pod.String(), "one").Forget()
 	if _, _, err = a.prepare(t.Context(), Choice{Snapshot: saved}, pod, "sandbox", 0); !errors.Is(err,
 		errkind.ErrReplaced) {
 		t.Errorf("chosen by a request of this node: %v", err)

@@ -81,13 +81,9 @@ type Config struct {
 type Runtime interface {
 	Get(ctx context.Context, id string) (*cri.Pod, error)
 	Kill(ctx context.Context, pod *cri.Pod) error
-	RunRestored(ctx context.Context, rec snapshot.Pod, o cri.RunOptions) (*cri.Pod, error)
-	RemovePod(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
 	Unstarted(ctx context.Context) ([]string, error)
-	Taken(ctx context.Context, names []string) (*cri.Pod, error)
 	Image(ctx context.Context, containerID string) (name, digest string, err error)
-	Newest(ctx context.Context, podUID, except string) (id string, err error)
 }
 
 // Metrics count restores.
@@ -112,7 +108,7 @@ type Restores struct {
 	ender    *ender
 	reports  *reports
 	retries  *retries
-	starter  *starter
+	watched  watchedPods
 	unwoken  endedWakes
 	images   otherImages
 }
@@ -128,7 +124,6 @@ func New(o Config) *Restores {
 	rs.ahead = &beforehand{marks: o.Marks, reminders: o.Reminders, life: o.Life}
 	rs.ender = &ender{runtime: o.Runtime, reports: rs.reports, life: o.Life, log: o.Logger}
 	rs.retries = &retries{runtime: o.Runtime, life: o.Life, log: o.Logger, trying: make(map[string]bool)}
-	rs.starter = &starter{runtime: o.Runtime, readers: o.Readers, opener: rs.opener}
 	return rs
 }
 
@@ -206,7 +201,7 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 			errkind.ErrInvalid, pod.Namespace, key.Namespace)
 	}
 	r := newRestore(record{
-		Request: requests.NewID(8), Token: requests.NewID(16), Key: key, UID: rs.starter.watched.expected(c, pod),
+		Request: requests.NewID(8), Token: requests.NewID(16), Key: key, UID: rs.watched.expected(c, pod),
 		Store: c.Store, SandboxID: sandboxID, Pod: pod, Limit: limit, Wakes: c.wakes,
 	})
 	if err := rs.opener.open(ctx, r); err != nil {
@@ -232,7 +227,7 @@ func (rs *Restores) prepare(ctx context.Context, c Choice, pod snapshot.PodRef, 
 		return nil, "", err
 	}
 	rs.registry.add(r)
-	rs.starter.watched.begun(r)
+	rs.watched.begun(r)
 	rs.Lineage.Set(sandboxID, r.Scope, key)
 	rs.loader.SandboxIsCreated()
 	return r, dir, nil

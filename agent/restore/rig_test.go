@@ -28,6 +28,7 @@ type rig struct {
 	reminders *asleep.Reminders
 	config    Config
 	dir       string // of the reminders
+	newest    asleep.Runtime
 	stores    *snapshots.Stores
 }
 
@@ -79,7 +80,7 @@ func (r *rig) next(t *testing.T) {
 	r.config.Readers = snapshots.OpenReaders(r.stores, r.config.Life)
 	marks := asleep.NewMarks(r.config.Requests, journaltest.Quiet)
 	r.reminders = asleep.NewReminders(asleep.Config{
-		Dir: r.dir, Runtime: r.config.Runtime, Marks: marks, Logger: journaltest.Quiet,
+		Dir: r.dir, Runtime: r.newest, Marks: marks, Logger: journaltest.Quiet,
 	})
 	r.config.Marks, r.config.Reminders = marks, r.reminders
 	r.Restores = New(r.config)
