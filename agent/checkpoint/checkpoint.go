@@ -128,13 +128,25 @@ type Checkpoints struct {
 	Config
 	log      *slog.Logger
 	captures *captures
+	control  *control
+	settler  *settler
 	cluster  Cluster // or nil
 }
 
 // New returns the Checkpoints of a node. No checkpoint is under way.
 func New(c Config) *Checkpoints {
-	return &Checkpoints{Config: c, log: c.Logger, captures: &captures{expected: make(map[string]*expectedCapture)}}
+	control := &control{runtime: c.Runtime, sleeps: c.Sleeps, stoppedDir: c.StoppedDir, log: c.Logger}
+	return &Checkpoints{
+		Config: c, log: c.Logger, captures: &captures{expected: make(map[string]*expectedCapture)}, control: control,
+		settler: &settler{
+			control: control, runtime: c.Runtime, journal: c.Journal, unsettled: c.Unsettled, sandboxes: c.Sandboxes,
+			replicator: c.Replicator, spool: c.Stores.Spool(), changed: c.Changed, log: c.Logger,
+		},
+	}
 }
+
+// CleanMarkers removes the markers of sandboxes that containerd no longer knows.
+func (cs *Checkpoints) CleanMarkers(ctx context.Context) { cs.control.cleanMarkers(ctx) }
 
 // Join sets the cluster to ask about pods. It must be called before the first checkpoint, and at most once.
 func (cs *Checkpoints) Join(c Cluster) { cs.cluster = c }
@@ -578,7 +590,7 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	}
 	// The sentry has already let the sandbox run on. What it has done since is lost.
 	c.rec.Completed = true
-	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
+	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
 		return err
 	}
 	c.noteOrOwe(journal.StageSpooled)

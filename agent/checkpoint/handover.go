@@ -78,11 +78,3 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 	c.watch.lap("fall asleep")
 	return nil
 }
-
-// resumeLeft resumes a sandbox whose handover an earlier agent has begun, unless it was handed over.
-func (cs *Checkpoints) resumeLeft(ctx context.Context, r *journal.Record) error {
-	if !r.Sleep {
-		return nil
-	}
-	return cs.unpause(ctx, r.SandboxID, r.ID)
-}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"diapause.dev/agent/journal"
-	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 )
 
@@ -82,12 +80,4 @@ func (c *checkpoint) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewPause)
 	defer cancel()
 	return c.cs.Runtime.RenewPause(ctx, c.pod.ID, c.rec.ID, pauseLease)
-}
-
-// killer ends a sandbox.
-type killer func(context.Context, *cri.Pod) error
-
-// killPaused returns the killer for a sandbox that was paused for a request and must not have run since.
-func (cs *Checkpoints) killPaused(r *journal.Record) killer {
-	return func(ctx context.Context, pod *cri.Pod) error { return cs.Runtime.KillPaused(ctx, pod, r.ID) }
 }
