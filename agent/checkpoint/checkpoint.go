@@ -216,7 +216,6 @@ type checkpoint struct {
 	writer      *storage.Writer   // of the spool; nil: it has not begun
 	toHandle    atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
 	baseline    *capture.Baseline // what is stored already; nil: the pause does not look for it
-	patched     []byte            // what writeRun works on
 	volumes     *volumes.Volumes  // that lie on the node; nil: not looked for
 	outside     *outside.Files    // of volumes that are not part of the snapshot; nil: not looked for
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled

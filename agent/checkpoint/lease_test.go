@@ -39,7 +39,7 @@ func keptPaused(t *testing.T, r *renewing, d time.Duration) {
 	rig.with(func(c *Config) { c.Runtime = r })
 	c := &checkpoint{cs: rig.Checkpoints, log: rig.log, rec: journaltest.Record(1, journal.StagePaused)}
 	c.pod, _ = rig.sandbox.pod()
-	release, err := c.pause(t.Context())
+	release, err := c.pauser().pause(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestPauseWithoutLeases(t *testing.T) {
 		r.with(func(c *Config) { c.Runtime = counting })
 		c := &checkpoint{cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StagePaused)}
 		c.pod, _ = r.sandbox.pod()
-		release, err := c.pause(t.Context())
+		release, err := c.pauser().pause(t.Context())
 		time.Sleep(pauseLease)
 		release()
 		if now, _ := r.sandbox.now(); err != nil || counting.renewed > 0 || now != paused {

@@ -34,7 +34,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 		}
 	}()
 	c.findOutside()
-	release, err := c.pause(life)
+	release, err := c.pauser().pause(life)
 	defer release()
 	if err != nil {
 		return err
