@@ -584,7 +584,7 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err := c.toSpool(life, im); err != nil || c.o.sentry == nil || !c.description.Stop {
 		return err
 	}
-	if err := c.confirmSaved(life); err != nil {
+	if err := c.confirmation().within(life, savedTime); err != nil {
 		return err
 	}
 	// The sentry has already let the sandbox run on. What it has done since is lost.
