@@ -47,8 +47,8 @@ type Runtime interface {
 	Newest(ctx context.Context, podUID, except string) (id string, err error)
 }
 
-// Reminders are the reminders of this node. Its methods may be called concurrently, except that whoever writes or
-// removes the reminder of a pod by Write, Forget or Keep holds the lock of the restore that this is about.
+// Reminders are the reminders of this node. Its methods may be called concurrently. Package restore sees to it that the
+// reminder of a pod is not written while a restore of the pod begins to load.
 type Reminders struct {
 	Config
 	clustered bool // a cluster decides about pods that ended in their sleep
