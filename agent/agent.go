@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent/admission"
+	"diapause.dev/agent/asleep"
 	"diapause.dev/agent/budget"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
@@ -21,6 +22,7 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/pace"
 	"diapause.dev/agent/ready"
 	"diapause.dev/agent/requests"
@@ -61,7 +63,11 @@ type Agent struct {
 	catalog     *snapshots.Catalog
 	replicator  *snapshots.Replicator
 	evictor     *snapshots.Evictor
+	marks       *asleep.Marks
+	reminders   *asleep.Reminders
 	restores    *restore.Restores
+	wakes       *restore.Wakes
+	newPods     *newpods.Starter
 	checkpoints *checkpoint.Checkpoints
 	sleeps      *sleep.Sleeps
 	admission   *admission.Queue
@@ -118,13 +124,19 @@ func (a *Agent) assemble() {
 	a.catalog = snapshots.NewCatalog(a.stores, readers, a.journal, a.backlog, a.changed, a.bell.Ring)
 	a.replicator = snapshots.NewReplicator(a.catalog, a.unsettled, a.sandboxes, a.bell)
 	a.evictor = snapshots.NewEvictor(a.catalog)
+	a.marks = asleep.NewMarks(a.requests, a.log)
+	a.reminders = asleep.NewReminders(asleep.Config{
+		Dir: a.cfg.Reminders, Runtime: a.cri, Marks: a.marks, Logger: a.log,
+	})
 	a.restores = restore.New(restore.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
-		Reminders: a.cfg.Reminders, VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
+		Marks: a.marks, Reminders: a.reminders, VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
 		Readers: readers, Lineage: a.lineage, Pace: pace.New(), Facts: a.node.Facts, Life: a.life, Metrics: a.metrics,
 		Logger: a.log,
 	})
-	a.catalog.Guard(a.restores.Needed)
+	a.wakes = restore.NewWakes(a.restores)
+	a.newPods = newpods.New(newpods.Config{Runtime: a.cri, Readers: readers, Restores: a.restores})
+	a.catalog.Guard(a.wakes.Needed)
 	a.checkpoints = checkpoint.New(checkpoint.Config{
 		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
 		PrecopyFrom:   a.cfg.PrecopyFrom,
@@ -144,11 +156,11 @@ func (a *Agent) assemble() {
 		},
 		Changed: a.changed, Sleeps: sleepers{a}, Life: a.life, Metrics: a.metrics, Logger: a.log,
 	})
-	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.restores.Asleep()) },
+	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.marks.All()) },
 		func() int { return a.admission.Waiting() }, func() int { return a.ready.Ready() })
 	a.ready = ready.New(ready.Config{
 		Memory: a.cfg.ReadyMemory, Reserve: a.cfg.WakeReserve, Available: cgroup.Available,
-		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.restores.Asleep, Order: a.cri.OrderSleep,
+		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.marks.All, Order: a.cri.OrderSleep,
 		Told: func(sandbox string) { a.sleeps.ReadyChanged(sandbox) },
 		Loads: func(ctx context.Context) bool {
 			f, err := a.node.Facts(ctx)
@@ -157,12 +169,12 @@ func (a *Agent) assemble() {
 		Metrics: m, Logger: a.log,
 	})
 	a.sleeps = sleep.New(sleep.Config{
-		Checkpoints: a.checkpoints, Restores: a.restores, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
+		Checkpoints: a.checkpoints, Restores: a.wakes, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
 		Life: a.life, Ready: a.ready, Metrics: m, Logger: a.log,
 	})
 	a.lives = lives.New(lives.Config{Dir: a.cfg.Past, Runtime: a.cri, Journal: a.journal, Logger: a.log})
 	a.admission = admission.New(admission.Config{
-		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.restores, Life: a.life, Metrics: m,
+		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.wakes, Life: a.life, Metrics: m,
 		OnShort: a.ready.Changed, Logger: a.log,
 	})
 }
@@ -178,7 +190,7 @@ func (s sleepers) Asleep(sandbox string) bool {
 
 // SleepsOn implements checkpoint.Sleeps.
 func (s sleepers) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
-	return s.a.restores.SleepsOn(sandbox)
+	return s.a.wakes.SleepsOn(sandbox)
 }
 
 // Wake implements checkpoint.Sleeps.
@@ -230,7 +242,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return gofer.New(sidecars, sidecarHandler{a}, a.log).Serve(ctx) })
 	a.checkpoints.Recover(ctx) // before the local service answers, so no new request is under way
-	a.restores.HoldAsleep(ctx) // before anybody can ask to remove a snapshot
+	a.wakes.HoldAsleep(ctx)    // before anybody can ask to remove a snapshot
 	a.clean(ctx)
 	g.Go(func() error { return local.Serve(ctx, socket, a.local()) })
 	g.Go(func() error { return a.checkpoints.SettleLoop(ctx) })
@@ -256,7 +268,8 @@ func (a *Agent) local() local.Config {
 	return local.Config{
 		Version: a.cfg.Version, Node: a.cfg.Node, Store: a.cfg.Store, StateDir: a.cfg.StateDir, Started: a.started,
 		Containerd: a.cfg.Containerd, RunscConfig: a.cfg.RunscConfig, Runtime: a.cri, Facts: a.node.Facts,
-		Checkpoints: a.checkpoints, Restores: a.restores, Lives: a.lives, Sleeps: a.sleeps, Admission: a.admission,
+		Checkpoints: a.checkpoints, Restores: a.restores, Wakes: a.wakes, Reminders: a.reminders, NewPods: a.newPods,
+		Lives: a.lives, Sleeps: a.sleeps, Admission: a.admission,
 		Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
 		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}

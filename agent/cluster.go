@@ -43,6 +43,7 @@ type Cluster interface {
 func (a *Agent) Join(c Cluster) {
 	a.cluster = c
 	a.stores.Join(c)
+	a.reminders.AwaitCluster()
 	a.restores.Join(c)
 	a.checkpoints.Join(c)
 	a.sleeps.Join(c)
@@ -87,18 +88,18 @@ func (n Node) WishesKnown() { n.agent.ready.WishesKnown() }
 // AsleepPod returns the mark of a pod that sleeps: see sleep.Sleeps.
 func (n Node) AsleepPod(uid string) (m shimsleep.Mark, ok bool) { return n.agent.sleeps.AsleepPod(uid) }
 
-// Needed returns the pod that sleeps on a snapshot: see restore.Restores.
+// Needed returns the pod that sleeps on a snapshot: see restore.Wakes.
 func (n Node) Needed(key snapshot.Key, uid string) (pod string) {
-	return n.agent.restores.Needed(key, uid)
+	return n.agent.wakes.Needed(key, uid)
 }
 
-// EndedAsleep returns the pod that slept on a snapshot and has ended since: see restore.Restores.
+// EndedAsleep returns the pod that slept on a snapshot and has ended since: see asleep.Reminders.
 func (n Node) EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (snapshot.PodRef, bool, error) {
-	return n.agent.restores.EndedAsleep(ctx, key, uid)
+	return n.agent.reminders.EndedAsleep(ctx, key, uid)
 }
 
 // ForgetAsleep forgets that a pod slept.
-func (n Node) ForgetAsleep(pod snapshot.PodRef) error { return n.agent.restores.Forget(pod) }
+func (n Node) ForgetAsleep(pod snapshot.PodRef) error { return n.agent.reminders.Forget(pod) }
 
 // Waiting returns what the wake of a pod waits for: see admission.Queue.
 func (n Node) Waiting(uid string) (why string, ok bool) { return n.agent.admission.Reason(uid) }

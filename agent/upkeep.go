@@ -58,7 +58,7 @@ func (a *Agent) cleanUsed(ctx context.Context) {
 func (a *Agent) clean(ctx context.Context) {
 	a.cleanRequests(ctx)
 	a.checkpoints.CleanMarkers(ctx)
-	a.restores.CleanReminders(ctx)
+	a.reminders.Clean(ctx, a.restores.Preparing)
 	a.lives.Clean(ctx)
 	a.cleanUsed(ctx)
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Restores are the restores by which pods are woken. *restore.Restores implements it.
+// Restores are the restores by which pods are woken. *restore.Wakes implements it.
 type Restores interface {
 	// Sleeper returns the pod that a request wakes, and how many bytes of memory its sandbox takes then.
 	Sleeper(ctx context.Context, request string) (pod snapshot.PodRef, memory int64, err error)

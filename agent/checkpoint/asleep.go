@@ -33,16 +33,11 @@ var ErrAsleep = errors.New("it sleeps")
 
 // seeAsleep notes whether the pod sleeps. It returns an error if a pod that sleeps cannot be what the request wants.
 func (c *checkpoint) seeAsleep() error {
-	c.asleep = c.cs.sleeps(c.rec.SandboxID)
+	c.asleep = c.cs.control.asleep(c.rec.SandboxID)
 	if !c.asleep || c.o.Handover == nil && !c.o.Ending && c.o.sentry == nil {
 		return nil
 	}
 	return fmt.Errorf("pod %s: %w: %w, and is saved already: wake it first", c.pod, cri.ErrNotRunning, ErrAsleep)
-}
-
-// sleeps reports whether the pod of a sandbox sleeps.
-func (cs *Checkpoints) sleeps(sandbox string) bool {
-	return cs.Sleeps != nil && cs.Sleeps.Asleep(sandbox)
 }
 
 // saveAsleep saves a pod that sleeps. If it must be woken for that, or was woken meanwhile, saved is false, and the pod
@@ -127,7 +122,7 @@ func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err 
 	if !c.o.Stop {
 		return nil
 	}
-	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.endAsleep(c.rec)); err != nil {
+	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.control.endAsleep(c.rec)); err != nil {
 		return err
 	}
 	c.noteOrOwe(journal.StageSpooled)
@@ -150,43 +145,4 @@ func (c *checkpoint) stays() string {
 		return "sleeps on"
 	}
 	return "runs on"
-}
-
-// killedStatus is the exit status of a process ended by SIGKILL, in a shell's notation.
-const killedStatus = 137
-
-// endAsleep returns the killer for a pod that sleeps. One that was woken meanwhile it does not end.
-func (cs *Checkpoints) endAsleep(r *journal.Record) killer {
-	status := killedStatus
-	if r.Completed {
-		status = 0
-	}
-	return func(ctx context.Context, pod *cri.Pod) error { return cs.Runtime.EndAsleep(ctx, pod, status) }
-}
-
-// settleAsleep ends a pod that sleeps, of whose snapshot the request has made a copy, unless it has been woken since.
-func (cs *Checkpoints) settleAsleep(ctx context.Context, r *journal.Record) error {
-	r.Stage = journal.StageSpooled
-	if id, ok := cs.sleepsOn(r.SandboxID); !ok || id.UID != r.CopyOf {
-		if err := cs.noteEnd(ctx, r); err != nil {
-			return err
-		}
-		return cs.Journal.Put(r)
-	}
-	pod, err := cs.Runtime.Get(ctx, r.SandboxID)
-	if err == nil {
-		err = cs.stop(pod, r, newStopwatch(), cs.endAsleep(r))
-	}
-	if err != nil {
-		return err
-	}
-	return cs.Journal.Put(r)
-}
-
-// sleepsOn returns the snapshot on which the pod of a sandbox sleeps.
-func (cs *Checkpoints) sleepsOn(sandbox string) (id snapshots.ID, ok bool) {
-	if cs.Sleeps == nil {
-		return id, false
-	}
-	return cs.Sleeps.SleepsOn(sandbox)
 }

@@ -50,7 +50,8 @@ func asleepRig(t *testing.T) (*rig, *sleeping) {
 	r := newRig(t)
 	r.put(ofSleep.Key, ofSleep.UID)
 	s := &sleeping{rig: r}
-	r.sandbox.asleep, r.Sleeps = true, s
+	r.sandbox.asleep = true
+	r.with(func(c *Config) { c.Sleeps = s })
 	return r, s
 }
 
@@ -120,7 +121,7 @@ func TestCheckpointAsleepFaults(t *testing.T) {
 				r.runtime.lift()
 				if !survived {
 					r.next()
-					r.Sleeps = s
+					r.with(func(c *Config) { c.Sleeps = s })
 					r.Recover(t.Context())
 				}
 				r.settled()

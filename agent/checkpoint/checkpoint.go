@@ -128,13 +128,25 @@ type Checkpoints struct {
 	Config
 	log      *slog.Logger
 	captures *captures
+	control  *control
+	settler  *settler
 	cluster  Cluster // or nil
 }
 
 // New returns the Checkpoints of a node. No checkpoint is under way.
 func New(c Config) *Checkpoints {
-	return &Checkpoints{Config: c, log: c.Logger, captures: &captures{expected: make(map[string]*expectedCapture)}}
+	control := &control{runtime: c.Runtime, sleeps: c.Sleeps, stoppedDir: c.StoppedDir, log: c.Logger}
+	return &Checkpoints{
+		Config: c, log: c.Logger, captures: &captures{expected: make(map[string]*expectedCapture)}, control: control,
+		settler: &settler{
+			control: control, runtime: c.Runtime, journal: c.Journal, unsettled: c.Unsettled, sandboxes: c.Sandboxes,
+			replicator: c.Replicator, spool: c.Stores.Spool(), changed: c.Changed, log: c.Logger,
+		},
+	}
 }
+
+// CleanMarkers removes the markers of sandboxes that containerd no longer knows.
+func (cs *Checkpoints) CleanMarkers(ctx context.Context) { cs.control.cleanMarkers(ctx) }
 
 // Join sets the cluster to ask about pods. It must be called before the first checkpoint, and at most once.
 func (cs *Checkpoints) Join(c Cluster) { cs.cluster = c }
@@ -204,7 +216,6 @@ type checkpoint struct {
 	writer      *storage.Writer   // of the spool; nil: it has not begun
 	toHandle    atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
 	baseline    *capture.Baseline // what is stored already; nil: the pause does not look for it
-	patched     []byte            // what writeRun works on
 	volumes     *volumes.Volumes  // that lie on the node; nil: not looked for
 	outside     *outside.Files    // of volumes that are not part of the snapshot; nil: not looked for
 	// owing: the journal could not be written, or the sandbox not resumed. cleanUp then adds the request to the unsettled
@@ -573,12 +584,12 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	if err := c.toSpool(life, im); err != nil || c.o.sentry == nil || !c.description.Stop {
 		return err
 	}
-	if err := c.confirmSaved(life); err != nil {
+	if err := c.confirmation().within(life, savedTime); err != nil {
 		return err
 	}
 	// The sentry has already let the sandbox run on. What it has done since is lost.
 	c.rec.Completed = true
-	if err := c.cs.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
+	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.Runtime.Kill); err != nil {
 		return err
 	}
 	c.noteOrOwe(journal.StageSpooled)

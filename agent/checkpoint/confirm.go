@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"diapause.dev/api/snapshot"
@@ -33,28 +34,45 @@ func (c *checkpoint) confirmStop(ctx context.Context) error {
 		return nil
 	}
 	if c.o.Ending {
-		return c.confirmEnding(ctx)
+		return c.confirmation().ending(ctx)
 	}
-	if err := c.confirm(ctx, confirmTime); err != nil {
+	if err := c.confirmation().within(ctx, confirmTime); err != nil {
 		return fmt.Errorf("pod %s is stopped only once its snapshot is confirmed; it was not saved, and %s: %w", c.pod,
 			c.stays(), err)
 	}
 	return nil
 }
 
+// confirmation is what the cluster has to confirm: the snapshot of a pod.
+type confirmation struct {
+	cluster  Cluster
+	pod      snapshot.PodRef
+	key      snapshot.Key
+	progress func(stage string, done, total int64)
+	watch    *stopwatch
+	log      *slog.Logger
+}
+
+// confirmation returns what the cluster has to confirm of this request.
+func (c *checkpoint) confirmation() *confirmation {
+	return &confirmation{
+		cluster: c.cs.cluster, pod: c.ref(), key: c.rec.Key, progress: c.o.Progress, watch: c.watch, log: c.log,
+	}
+}
+
 // endingTime is how long the save of a pod that is being ended waits for the confirmation, and at most half of the time
 // that is left.
 const endingTime = 5 * time.Second
 
-// confirmEnding waits a little until the cluster has confirmed the snapshot of a pod that is being ended. Without the
+// ending waits a little until the cluster has confirmed the snapshot of a pod that is being ended. Without the
 // confirmation the pod is saved all the same: it would end anyway, and the cluster may confirm the snapshot later.
-func (c *checkpoint) confirmEnding(ctx context.Context) error {
+func (f *confirmation) ending(ctx context.Context) error {
 	most := endingTime
 	if end, ok := ctx.Deadline(); ok {
 		most = min(most, time.Until(end)/2)
 	}
-	if err := c.confirm(ctx, most); err != nil {
-		c.log.Warn("the pod is being ended and is saved before its snapshot is confirmed", "error", err)
+	if err := f.within(ctx, most); err != nil {
+		f.log.Warn("the pod is being ended and is saved before its snapshot is confirmed", "error", err)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -62,17 +80,12 @@ func (c *checkpoint) confirmEnding(ctx context.Context) error {
 	return nil
 }
 
-// confirmSaved waits until the cluster has confirmed a snapshot that the sandbox has made of itself.
-func (c *checkpoint) confirmSaved(ctx context.Context) error {
-	return c.confirm(ctx, savedTime)
-}
-
-// confirm waits until the cluster has confirmed the snapshot, for at most that time.
-func (c *checkpoint) confirm(ctx context.Context, most time.Duration) error {
+// within waits until the cluster has confirmed the snapshot, for at most that time.
+func (f *confirmation) within(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	c.o.Progress("confirm", 0, 0)
-	err := c.cs.cluster.Confirmed(ctx, c.ref(), c.rec.Key)
-	c.watch.lap("confirm")
+	f.progress("confirm", 0, 0)
+	err := f.cluster.Confirmed(ctx, f.pod, f.key)
+	f.watch.lap("confirm")
 	return err
 }

@@ -130,7 +130,7 @@ func TestRecoverJournalUnwritable(t *testing.T) {
 		r.withoutJournal(func() {
 			r.Recover(t.Context())
 			for _, rec := range r.Unsettled.List() {
-				r.settleInTurn(t.Context(), rec)
+				r.settler.settleInTurn(t.Context(), rec)
 			}
 		})
 		if state, _ := r.sandbox.now(); state == paused {
@@ -183,7 +183,7 @@ func TestSettleWaitsForItsTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.settleInTurn(t.Context(), r.Unsettled.List()[0])
+	r.settler.settleInTurn(t.Context(), r.Unsettled.List()[0])
 	if state, _ := r.sandbox.now(); state != paused || !r.Unsettled.Has(requestID) {
 		t.Errorf("settled while another one works on the sandbox: it is %s", state)
 	}
@@ -202,7 +202,7 @@ func TestSettlesBesides(t *testing.T) {
 			rec := l.leave(r)
 			other := journaltest.Record(7, journal.StagePaused)
 			other.SandboxID = "other"
-			r.Runtime = deaf{r.runtime}
+			r.with(func(c *Config) { c.Runtime = deaf{r.runtime} })
 			if locked {
 				unlock, err := r.Sandboxes.Lock(t.Context(), other.SandboxID)
 				if err != nil {

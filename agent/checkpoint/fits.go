@@ -13,13 +13,16 @@ import (
 // fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. It does not count
 // what the sandbox allocates afterwards. If that is too much, the checkpoint fails after the pause.
 func (c *checkpoint) fits() error {
-	windows, err := c.pageWindows()
+	windows, err := pageWindows(c.pod.SandboxPID)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
 	}
 	c.room.mostPages = 2*windows*snapshots.ChunkSize + growth
 	if c.o.Scope == snapshot.RootfsOnly {
-		return c.filesFit()
+		if err := filesFit(c.pod.SandboxPID, c.volumes.Size()); err != nil {
+			return fmt.Errorf("pod %s: %w", c.pod, err)
+		}
+		return nil
 	}
 	if err := enough(c.volumes.Size()/snapshots.ChunkSize+windows, storage.MaxChunks); err != nil {
 		return fmt.Errorf("pod %s: %w", c.pod, err)
@@ -27,9 +30,9 @@ func (c *checkpoint) fits() error {
 	return nil
 }
 
-// pageWindows returns in how many pieces of ChunkSize the sandbox has anything in its memory and in its files.
-func (c *checkpoint) pageWindows() (windows int64, err error) {
-	files, err := runsc.PageFiles(c.pod.SandboxPID)
+// pageWindows returns in how many pieces of ChunkSize a sandbox has anything in its memory and in its files.
+func pageWindows(sandboxPID int) (windows int64, err error) {
+	files, err := runsc.PageFiles(sandboxPID)
 	if err != nil {
 		return 0, err
 	}
@@ -50,15 +53,12 @@ func (c *checkpoint) pageWindows() (windows int64, err error) {
 
 // filesFit is the rest of fits for a snapshot of files alone. It does not count the files that the sentry keeps in its
 // memory: only the sentry knows their size.
-func (c *checkpoint) filesFit() error {
-	onDisk, err := runsc.FileStoreUsage(c.pod.SandboxPID)
-	if err == nil {
-		err = enough((onDisk+c.volumes.Size())/snapshots.ChunkSize, storage.MaxChunks)
-	}
+func filesFit(sandboxPID int, volumes int64) error {
+	onDisk, err := runsc.FileStoreUsage(sandboxPID)
 	if err != nil {
-		return fmt.Errorf("pod %s: %w", c.pod, err)
+		return err
 	}
-	return nil
+	return enough((onDisk+volumes)/snapshots.ChunkSize, storage.MaxChunks)
 }
 
 // enough returns an error with the figures if there are more chunks than a snapshot may have.

@@ -49,12 +49,13 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 		}
 	}()
+	pauser := c.pauser()
 	watch := func(ctx context.Context) error { return c.o.Handover.Watch(ctx, c.pod, c.running) }
-	if err := c.within(life, "watch", watch); err != nil {
+	if err := pauser.within(life, "watch", watch); err != nil {
 		return err
 	}
 	c.findOutside()
-	release, err := c.pause(life)
+	release, err := pauser.pause(life)
 	defer release()
 	if err != nil {
 		return err
@@ -77,12 +78,4 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 	}
 	c.watch.lap("fall asleep")
 	return nil
-}
-
-// resumeLeft resumes a sandbox whose handover an earlier agent has begun, unless it was handed over.
-func (cs *Checkpoints) resumeLeft(ctx context.Context, r *journal.Record) error {
-	if !r.Sleep {
-		return nil
-	}
-	return cs.unpause(ctx, r.SandboxID, r.ID)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
-	"diapause.dev/agent/journal"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 )
@@ -18,12 +18,25 @@ const (
 	renewPause = pauseLease / 5
 )
 
+// pauser pauses the sandbox of a request, and keeps it paused.
+type pauser struct {
+	runtime Runtime
+	pod     *cri.Pod
+	request string
+	log     *slog.Logger
+}
+
+// pauser returns what pauses the sandbox.
+func (c *checkpoint) pauser() *pauser {
+	return &pauser{runtime: c.cs.Runtime, pod: c.pod, request: c.rec.ID, log: c.log}
+}
+
 // pause pauses the sandbox and renews the pause's lease until release is called or the process ends. With a shim
 // without leases, the sandbox stays paused until it is resumed.
-func (c *checkpoint) pause(life context.Context) (release func(), err error) {
+func (p *pauser) pause(life context.Context) (release func(), err error) {
 	var leased bool
-	err = c.within(life, "pause", func(ctx context.Context) (err error) {
-		leased, err = c.cs.Runtime.PauseFor(ctx, c.pod.ID, c.rec.ID, pauseLease)
+	err = p.within(life, "pause", func(ctx context.Context) (err error) {
+		leased, err = p.runtime.PauseFor(ctx, p.pod.ID, p.request, pauseLease)
 		return err
 	})
 	if err != nil || !leased {
@@ -33,7 +46,7 @@ func (c *checkpoint) pause(life context.Context) (release func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.keepPaused(ctx)
+		p.keepPaused(ctx)
 	}()
 	return func() {
 		cancel()
@@ -46,19 +59,19 @@ func (c *checkpoint) pause(life context.Context) (release func(), err error) {
 const shimTime = 2 * time.Minute
 
 // within has the shim of the sandbox do something, by f, for at most shimTime.
-func (c *checkpoint) within(life context.Context, what string, f func(context.Context) error) error {
+func (p *pauser) within(life context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(life, shimTime)
 	defer cancel()
 	err := f(ctx)
 	if err != nil && ctx.Err() != nil && life.Err() == nil {
-		return fmt.Errorf("pod %s: its shim was to %s it, and has not answered within %v: %w", c.pod, what, shimTime, err)
+		return fmt.Errorf("pod %s: its shim was to %s it, and has not answered within %v: %w", p.pod, what, shimTime, err)
 	}
 	return err
 }
 
 // keepPaused renews the lease of the pause until ctx is done or the lease has run out. If it has run out, the sandbox
 // runs, and this request can no longer stop it.
-func (c *checkpoint) keepPaused(ctx context.Context) {
+func (p *pauser) keepPaused(ctx context.Context) {
 	tick := time.NewTicker(renewPause)
 	defer tick.Stop()
 	for {
@@ -67,9 +80,9 @@ func (c *checkpoint) keepPaused(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		err := c.renew(ctx)
+		err := p.renew(ctx)
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn("the pause of the sandbox was not renewed", "error", err)
+			p.log.Warn("the pause of the sandbox was not renewed", "error", err)
 		}
 		if errors.Is(err, lease.ErrRanOut) {
 			return
@@ -78,16 +91,8 @@ func (c *checkpoint) keepPaused(ctx context.Context) {
 }
 
 // renew gives up when the next renewal is due: a reply that takes longer may come too late.
-func (c *checkpoint) renew(ctx context.Context) error {
+func (p *pauser) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewPause)
 	defer cancel()
-	return c.cs.Runtime.RenewPause(ctx, c.pod.ID, c.rec.ID, pauseLease)
-}
-
-// killer ends a sandbox.
-type killer func(context.Context, *cri.Pod) error
-
-// killPaused returns the killer for a sandbox that was paused for a request and must not have run since.
-func (cs *Checkpoints) killPaused(r *journal.Record) killer {
-	return func(ctx context.Context, pod *cri.Pod) error { return cs.Runtime.KillPaused(ctx, pod, r.ID) }
+	return p.runtime.RenewPause(ctx, p.pod.ID, p.request, pauseLease)
 }

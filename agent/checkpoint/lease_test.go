@@ -36,10 +36,10 @@ func keptPaused(t *testing.T, r *renewing, d time.Duration) {
 	t.Helper()
 	rig := newRig(t)
 	r.Runtime = rig.runtime
-	rig.Runtime = r
+	rig.with(func(c *Config) { c.Runtime = r })
 	c := &checkpoint{cs: rig.Checkpoints, log: rig.log, rec: journaltest.Record(1, journal.StagePaused)}
 	c.pod, _ = rig.sandbox.pod()
-	release, err := c.pause(t.Context())
+	release, err := c.pauser().pause(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestSilentShim(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				s := silent{r.runtime, handover{r.runtime}}
-				r.Runtime = s
+				r.with(func(c *Config) { c.Runtime = s })
 				c := &checkpoint{
 					cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StageAccepted), watch: newStopwatch(),
 					o: Options{Handover: s, Progress: func(string, int64, int64) {}},
@@ -132,10 +132,10 @@ func TestPauseWithoutLeases(t *testing.T) {
 		r := newRig(t)
 		r.sandbox.leases = false
 		counting := &renewing{Runtime: r.runtime}
-		r.Runtime = counting
+		r.with(func(c *Config) { c.Runtime = counting })
 		c := &checkpoint{cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StagePaused)}
 		c.pod, _ = r.sandbox.pod()
-		release, err := c.pause(t.Context())
+		release, err := c.pauser().pause(t.Context())
 		time.Sleep(pauseLease)
 		release()
 		if now, _ := r.sandbox.now(); err != nil || counting.renewed > 0 || now != paused {

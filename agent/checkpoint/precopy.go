@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -59,7 +58,7 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 		c.baseline = base
 		return c.rounds(ctx, base, memory, used)
 	}
-	left, err = base.Round(ctx, memory, nil, c.recognise)
+	left, err = base.Round(ctx, memory, nil, ahead{c.writer}.recognise)
 	if float64(left) > (1-reusable)*float64(used) {
 		return used, err
 	}
@@ -80,16 +79,17 @@ func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory 
 	left int64, err error,
 ) {
 	var done atomic.Int64
+	store := ahead{c.writer}
 	c.o.Progress("precopy", 0, used)
 	if _, err := base.Round(ctx, memory, c.pace(), func(raw []byte, _ int) (int64, bool, error) {
 		c.o.Progress("precopy", min(done.Add(int64(len(raw))), used), used)
-		return c.storeAhead(raw)
+		return store.whole(raw)
 	}); err != nil {
 		return 0, err
 	}
 	left, err = base.Round(ctx, memory, nil, notStored)
 	if err == nil && left > min(int64(copiedShare*float64(used)), c.room.arena/2) {
-		if _, err = base.Round(ctx, memory, nil, c.storeAgain); err == nil {
+		if _, err = base.Round(ctx, memory, nil, store.changed); err == nil {
 			left, err = base.Round(ctx, memory, nil, notStored)
 		}
 	}
@@ -114,101 +114,28 @@ func (c *checkpoint) pace() capture.Pace {
 	}
 }
 
-func (c *checkpoint) storeAhead(raw []byte) (place int64, ok bool, err error) {
-	at, err := c.writer.Precopy(raw)
+// ahead stores chunks of memory before the pause. Its methods are what a round of a capture.Baseline calls for a chunk.
+type ahead struct{ writer *storage.Writer }
+
+// whole stores a chunk.
+func (a ahead) whole(raw []byte) (place int64, ok bool, err error) {
+	at, err := a.writer.Precopy(raw)
 	return int64(at), err == nil, err
 }
 
-// storeAgain stores a chunk if much of it has changed.
-func (c *checkpoint) storeAgain(raw []byte, changed int) (place int64, ok bool, err error) {
+// changed stores a chunk if much of it has changed.
+func (a ahead) changed(raw []byte, changed int) (place int64, ok bool, err error) {
 	if float64(changed) < changedShare*float64(len(raw)) {
 		return 0, false, nil
 	}
-	return c.storeAhead(raw)
+	return a.whole(raw)
 }
 
 // recognise looks for a chunk in the parent.
-func (c *checkpoint) recognise(raw []byte, _ int) (place int64, ok bool, err error) {
-	at, ok := c.writer.Recognise(raw)
+func (a ahead) recognise(raw []byte, _ int) (place int64, ok bool, err error) {
+	at, ok := a.writer.Recognise(raw)
 	return int64(at), ok, nil
 }
 
 // notStored stores nothing: a round with it counts what has changed.
 func notStored([]byte, int) (place int64, ok bool, err error) { return 0, false, nil }
-
-// patchedAtOnce bounds how many runs are read back at a time, to be patched.
-const patchedAtOnce = 32
-
-// writePages adds the pages of a capture to the snapshot.
-func (c *checkpoint) writePages(ctx context.Context, pages *storage.FileWriter, runs []capture.Run) error {
-	if err := pages.Expect(len(runs)); err != nil {
-		return err
-	}
-	for len(runs) > 0 {
-		n, places := c.nextRuns(runs)
-		stored, err := c.readBack(ctx, places)
-		if err != nil {
-			return err
-		}
-		for _, run := range runs[:n] {
-			if stored, err = c.writeRun(pages, run, stored); err != nil {
-				return err
-			}
-		}
-		runs = runs[n:]
-	}
-	return nil
-}
-
-// nextRuns returns how many of the runs are written next, and the places of those chunks among them that are patched.
-func (c *checkpoint) nextRuns(runs []capture.Run) (n int, patched []storage.Place) {
-	for n = range runs {
-		if place, whole, ok := c.arena.Stored(runs[n]); ok && !whole {
-			if patched = append(patched, storage.Place(place)); len(patched) == patchedAtOnce {
-				break
-			}
-		}
-	}
-	return n + 1, patched
-}
-
-// readBack returns the bytes of the chunks at some places, one after the other.
-func (c *checkpoint) readBack(ctx context.Context, places []storage.Place) ([]byte, error) {
-	if len(places) == 0 {
-		return nil, nil
-	}
-	r, err := c.writer.Reader(places)
-	if err != nil {
-		return nil, err
-	}
-	stored := make([]byte, r.FileSize(storage.AheadFile))
-	return stored, r.ReadAt(ctx, storage.AheadFile, 0, [][]byte{stored})
-}
-
-// writeRun adds one run. stored begins with the chunk that it is patched from, if it is; writeRun returns the rest.
-func (c *checkpoint) writeRun(pages *storage.FileWriter, run capture.Run, stored []byte) ([]byte, error) {
-	place, whole, ok := c.arena.Stored(run)
-	switch {
-	case whole:
-		return stored, pages.Known(storage.Place(place))
-	case ok:
-		n := c.arena.StoredLen(run)
-		if n > int64(len(stored)) {
-			return nil, fmt.Errorf("%d bytes of a stored chunk are missing", n-int64(len(stored)))
-		}
-		raw, err := c.arena.Patch(c.patched[:0], stored[:n], run)
-		if err != nil {
-			return nil, err
-		}
-		c.patched = raw
-		return stored[n:], pages.Copy(raw)
-	}
-	raw, lasting, err := c.arena.Copied(run)
-	if err != nil {
-		return nil, err
-	}
-	if lasting {
-		return stored, pages.Chunk(raw)
-	}
-	return stored, pages.Copy(raw)
-}

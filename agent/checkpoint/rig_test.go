@@ -107,6 +107,17 @@ func (r *rig) next() {
 	}
 }
 
+// with has the agent, which has no request under way, work with something else.
+func (r *rig) with(change func(c *Config)) {
+	c := r.Config
+	change(&c)
+	r.Checkpoints = New(c)
+	r.runtime.deliver = r.Sidecar
+	if r.cluster != nil {
+		r.Join(r.cluster)
+	}
+}
+
 func (r *rig) journalDir() string { return filepath.Join(r.dir, "journal") }
 func (r *rig) stoppedDir() string { return filepath.Join(r.dir, "stopped") }
 
@@ -213,7 +224,7 @@ func (r *rig) breakJournal() (mend func()) {
 func (r *rig) settled() {
 	r.t.Helper()
 	for _, rec := range r.Unsettled.List() {
-		r.settleInTurn(r.t.Context(), rec)
+		r.settler.settleInTurn(r.t.Context(), rec)
 	}
 	if left := r.Unsettled.List(); len(left) > 0 {
 		r.t.Errorf("not settled: %+v", left[0])

@@ -57,11 +57,11 @@ type need struct {
 }
 
 // measure returns what a sandbox has to save now.
-func (c *checkpoint) measure() (n need, err error) {
-	if n.disk, err = runsc.FileStoreUsage(c.pod.SandboxPID); err != nil || c.o.Scope == snapshot.RootfsOnly {
+func measure(sandboxPID int, scope snapshot.Scope) (n need, err error) {
+	if n.disk, err = runsc.FileStoreUsage(sandboxPID); err != nil || scope == snapshot.RootfsOnly {
 		return n, err
 	}
-	n.memory, err = runsc.MemoryUsage(c.pod.SandboxPID)
+	n.memory, err = runsc.MemoryUsage(sandboxPID)
 	return n, err
 }
 
@@ -83,7 +83,7 @@ func (c *checkpoint) takeMemory(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, workloadTime)
 		defer cancel()
 	}
-	n, err := c.measure()
+	n, err := measure(c.pod.SandboxPID, c.o.Scope)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (c *checkpoint) takeMemory(ctx context.Context) error {
 // growArena takes more memory if the sandbox has grown while it waited, and if there is some. Otherwise the file of the
 // arena takes what the sandbox has grown by.
 func (c *checkpoint) growArena(took int64) error {
-	n, err := c.measure()
+	n, err := measure(c.pod.SandboxPID, c.o.Scope)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *checkpoint) growArena(took int64) error {
 // It counts what is to be saved as if it could not be compressed, twice if it goes to a file first, or may be stored
 // twice because it changes meanwhile.
 func (c *checkpoint) takeDisk() error {
-	n, err := c.measure()
+	n, err := measure(c.pod.SandboxPID, c.o.Scope)
 	if err != nil {
 		return err
 	}

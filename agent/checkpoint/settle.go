@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"path/filepath"
+	"log/slog"
 	"sync"
 	"time"
 
 	"diapause.dev/agent/journal"
-	"diapause.dev/runsc/durable"
+	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/runsc/lease"
 	"diapause.dev/storage"
 )
@@ -21,6 +21,25 @@ const settleEvery = time.Second
 // SettleLoop settles the unsettled requests, again and again, until ctx is done. The next agent finds the rest in the
 // journal. Requests of several sandboxes are settled at the same time, so that none waits for another one's sandbox.
 func (cs *Checkpoints) SettleLoop(ctx context.Context) error {
+	cs.settler.loop(ctx)
+	return nil
+}
+
+// settler settles requests that nothing works on any longer. Its methods may be called concurrently.
+type settler struct {
+	control    *control
+	runtime    Runtime
+	journal    *journal.Journal
+	unsettled  *journal.Unsettled
+	sandboxes  *keylock.Locks
+	replicator *snapshots.Replicator
+	spool      *storage.Store
+	changed    func(*journal.Record)
+	log        *slog.Logger
+}
+
+// loop is Checkpoints.SettleLoop.
+func (s *settler) loop(ctx context.Context) {
 	tick := time.NewTicker(settleEvery)
 	defer tick.Stop()
 	var group sync.WaitGroup
@@ -28,80 +47,80 @@ func (cs *Checkpoints) SettleLoop(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
-		for _, r := range cs.Unsettled.List() {
-			group.Go(func() { cs.settleInTurn(ctx, r) })
+		for _, r := range s.unsettled.List() {
+			group.Go(func() { s.settleInTurn(ctx, r) })
 		}
 	}
 }
 
 // settleInTurn settles a request, unless another request works on its sandbox. Then the next call tries again.
-func (cs *Checkpoints) settleInTurn(ctx context.Context, r *journal.Record) {
-	release := cs.Sandboxes.TryLock(r.SandboxID)
+func (s *settler) settleInTurn(ctx context.Context, r *journal.Record) {
+	release := s.sandboxes.TryLock(r.SandboxID)
 	if release == nil {
 		return
 	}
 	defer release()
-	if !cs.Unsettled.Has(r.ID) {
+	if !s.unsettled.Has(r.ID) {
 		return // another call has settled it
 	}
-	if cs.settle(ctx, r) {
-		cs.Unsettled.Remove(r)
-		cs.Replicator.Wake()
+	if s.settle(ctx, r) {
+		s.unsettled.Remove(r)
+		s.replicator.Wake()
 	}
 }
 
 // settle does what is left to do for a request that nothing works on any longer, and reports whether it succeeded. Such
 // a request is over in this agent and unsettled, or an earlier agent left it at any stage, perhaps only accepted.
-func (cs *Checkpoints) settle(ctx context.Context, r *journal.Record) bool {
+func (s *settler) settle(ctx context.Context, r *journal.Record) bool {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
-	log := cs.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
-	if err := cs.settleOne(ctx, r); err != nil {
+	log := s.log.With("request", r.ID, "pod", r.Pod, "snapshot", r.Key.String())
+	if err := s.settleOne(ctx, r); err != nil {
 		log.Error("request not settled; it is retried", "error", err)
 		return false
 	}
-	cs.Changed(r)
+	s.changed(r)
 	log.Info("settled a request that was left", "stage", r.Stage, "reason", r.Error)
 	return true
 }
 
 // settleOne brings the sandbox and the journal to where the request must end. If the snapshot is safe, that is spooled:
 // the replicator goes on from there. Otherwise the request has failed.
-func (cs *Checkpoints) settleOne(ctx context.Context, r *journal.Record) error {
-	safe, err := cs.safe(ctx, r)
+func (s *settler) settleOne(ctx context.Context, r *journal.Record) error {
+	safe, err := s.safe(ctx, r)
 	switch {
 	case err != nil:
 		return err
 	case safe && toBeStopped(r):
-		return cs.settleStop(ctx, r)
+		return s.settleStop(ctx, r)
 	case safe:
-		if err := cs.resumeLeft(ctx, r); err != nil {
+		if err := s.resumeLeft(ctx, r); err != nil {
 			return err
 		}
 		r.Stage = journal.StageSpooled
-		return cs.Journal.Put(r)
+		return s.journal.Put(r)
 	}
 	// A request may be spooled and not safe: its snapshot was in the spool, and is gone or damaged now. If its sandbox was
 	// to be stopped, it may still be paused. It must not be stopped: nothing else has its state.
 	if r.Stage == journal.StagePaused || r.Stage == journal.StageSpooled && toBeStopped(r) {
-		if err := cs.unpause(ctx, r.SandboxID, r.ID); err != nil {
+		if err := s.control.unpause(ctx, r.SandboxID, r.ID); err != nil {
 			return err
 		}
 	}
 	r.Stage, r.Error = journal.StageFailed, cmp.Or(r.Error, "the agent ended before the snapshot was complete")
-	return cs.Journal.Put(r)
+	return s.journal.Put(r)
 }
 
 // safe reports whether the snapshot of a request is in the spool. It checks the UID: another snapshot may have the same
 // name. A snapshot whose manifest is damaged is not safe.
-func (cs *Checkpoints) safe(ctx context.Context, r *journal.Record) (bool, error) {
+func (s *settler) safe(ctx context.Context, r *journal.Record) (bool, error) {
 	if !r.Named() {
 		return false, nil
 	}
-	m, err := cs.Stores.Spool().Manifest(ctx, r.Key)
+	m, err := s.spool.Manifest(ctx, r.Key)
 	switch {
 	case errors.Is(err, storage.ErrCorrupt):
 		r.Error = cmp.Or(r.Error, err.Error())
@@ -118,41 +137,68 @@ func toBeStopped(r *journal.Record) bool { return r.Stop && !r.Stopped && r.Runs
 
 // settleStop ends a sandbox whose snapshot is spooled, if the sandbox is still paused: then nothing has run in it
 // since.
-func (cs *Checkpoints) settleStop(ctx context.Context, r *journal.Record) error {
+func (s *settler) settleStop(ctx context.Context, r *journal.Record) error {
 	if r.CopyOf != "" {
-		return cs.settleAsleep(ctx, r)
+		return s.settleAsleep(ctx, r)
 	}
-	paused, err := cs.pausedFor(ctx, r)
+	paused, err := s.control.pausedFor(ctx, r)
 	if err != nil {
 		return err
 	}
 	r.Stage = journal.StageSpooled
 	if !paused {
-		if err := cs.noteEnd(ctx, r); err != nil {
+		if err := s.noteEnd(ctx, r); err != nil {
 			return err
 		}
-		return cs.Journal.Put(r)
+		return s.journal.Put(r)
 	}
-	pod, err := cs.Runtime.Get(ctx, r.SandboxID)
+	pod, err := s.runtime.Get(ctx, r.SandboxID)
 	if err != nil {
 		return err
 	}
-	err = cs.stop(pod, r, newStopwatch(), cs.killPaused(r))
+	err = s.control.stop(pod, r, newStopwatch(), s.control.killPaused(r))
 	if errors.Is(err, lease.ErrRanOut) {
 		// The sandbox has run or ended meanwhile, or an agent without leases has paused it.
-		if err = cs.resumeIfPaused(ctx, r.SandboxID); err == nil {
-			err = cs.noteEnd(ctx, r)
+		if err = s.control.resumeIfPaused(ctx, r.SandboxID); err == nil {
+			err = s.noteEnd(ctx, r)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return cs.Journal.Put(r)
+	return s.journal.Put(r)
+}
+
+// settleAsleep ends a pod that sleeps, of whose snapshot the request has made a copy, unless it has been woken since.
+func (s *settler) settleAsleep(ctx context.Context, r *journal.Record) error {
+	r.Stage = journal.StageSpooled
+	if id, ok := s.control.sleepsOn(r.SandboxID); !ok || id.UID != r.CopyOf {
+		if err := s.noteEnd(ctx, r); err != nil {
+			return err
+		}
+		return s.journal.Put(r)
+	}
+	pod, err := s.runtime.Get(ctx, r.SandboxID)
+	if err == nil {
+		err = s.control.stop(pod, r, newStopwatch(), s.control.endAsleep(r))
+	}
+	if err != nil {
+		return err
+	}
+	return s.journal.Put(r)
+}
+
+// resumeLeft resumes a sandbox whose handover an earlier agent has begun, unless it was handed over.
+func (s *settler) resumeLeft(ctx context.Context, r *journal.Record) error {
+	if !r.Sleep {
+		return nil
+	}
+	return s.control.unpause(ctx, r.SandboxID, r.ID)
 }
 
 // noteEnd records what became of a sandbox that was to be stopped and is not paused.
-func (cs *Checkpoints) noteEnd(ctx context.Context, r *journal.Record) error {
-	ended, err := cs.hasEnded(ctx, r.SandboxID)
+func (s *settler) noteEnd(ctx context.Context, r *journal.Record) error {
+	ended, err := s.control.hasEnded(ctx, r.SandboxID)
 	if err != nil {
 		return err
 	}
@@ -161,8 +207,8 @@ func (cs *Checkpoints) noteEnd(ctx context.Context, r *journal.Record) error {
 		return nil
 	}
 	// A later exit is not one that was intended.
-	if err := durable.Remove(filepath.Join(cs.StoppedDir, r.SandboxID)); err != nil {
-		return fmt.Errorf("unmark sandbox %s: %w", r.SandboxID, err)
+	if err := s.control.unmark(r.SandboxID); err != nil {
+		return err
 	}
 	r.RunsOn = "the agent ended before the sandbox was stopped"
 	return nil

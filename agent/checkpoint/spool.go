@@ -94,7 +94,8 @@ func (c *checkpoint) write(ctx context.Context, w *storage.Writer, im *capture.I
 			return err
 		}
 	}
-	return c.writePages(ctx, w.File(runsc.PagesFile), im.Runs)
+	pages := pageWriter{writer: w, pages: w.File(runsc.PagesFile), arena: c.arena}
+	return pages.write(ctx, im.Runs)
 }
 
 func writeWhole(f *storage.FileWriter, data []byte) error {

@@ -134,7 +134,7 @@ func (c *checkpoint) throughShim(life context.Context, dir string) (*capture.Ima
 		c.capture.Abort()
 		return nil, c.whyFailed(ctx, err)
 	}
-	c.noteTerminals(dir)
+	noteTerminals(dir, &c.meta.Pod, c.log)
 	im, err := c.capture.Image(ctx)
 	if err != nil {
 		return nil, c.whyFailed(ctx, err)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"testing"
 
+	"diapause.dev/agent/asleep"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
+	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -36,10 +38,15 @@ func (s *slow) NotRestored(context.Context, snapshot.PodRef, snapshot.Key, error
 func TestDecisionEndsWithTheAgent(t *testing.T) {
 	cluster := &slow{asked: make(chan struct{})}
 	life := lifetime.New(t.Context())
-	restores := restore.New(restore.Config{Life: life, Logger: journaltest.Quiet})
+	marks := asleep.NewMarks(requests.Dir(t.TempDir()), journaltest.Quiet)
+	reminders := asleep.NewReminders(asleep.Config{Dir: t.TempDir(), Marks: marks, Logger: journaltest.Quiet})
+	restores := restore.New(restore.Config{
+		Marks: marks, Reminders: reminders, Life: life, Logger: journaltest.Quiet,
+	})
 	restores.Join(cluster)
 	s := &shimService{Config: Config{
-		Cluster: cluster, Restores: restores, Life: life, Logger: journaltest.Quiet,
+		Cluster: cluster, Restores: restores, Wakes: restore.NewWakes(restores), Reminders: reminders, Life: life,
+		Logger: journaltest.Quiet,
 	}, decisions: newDecisions()}
 	ask := func() localv1.AskRestoreResponse_Decision {
 		t.Helper()

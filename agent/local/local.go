@@ -13,11 +13,13 @@ import (
 	"google.golang.org/grpc"
 
 	"diapause.dev/agent/admission"
+	"diapause.dev/agent/asleep"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
@@ -36,6 +38,9 @@ type Config struct {
 	Facts                          func(context.Context) (snapshot.Facts, error) // of this node
 	Checkpoints                    *checkpoint.Checkpoints
 	Restores                       *restore.Restores
+	Wakes                          *restore.Wakes
+	Reminders                      *asleep.Reminders
+	NewPods                        *newpods.Starter
 	Lives                          *lives.Lives
 	Sleeps                         *sleep.Sleeps
 	Admission                      *admission.Queue // of wakes

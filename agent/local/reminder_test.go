@@ -44,9 +44,9 @@ func TestAskRestoreAfterReboot(t *testing.T) {
 			r.save(t, snapshot.Meta{})
 			m := reminder()
 			c.change(&m)
-			path := sleep.ReminderPath(r.Restores.Reminders, m.Pod.UID)
+			path := sleep.ReminderPath(r.Reminders.Dir, m.Pod.UID)
 			b, err := json.Marshal(m)
-			err = errors.Join(err, os.MkdirAll(r.Restores.Reminders, 0o700), os.WriteFile(path, b, 0o600))
+			err = errors.Join(err, os.MkdirAll(r.Reminders.Dir, 0o700), os.WriteFile(path, b, 0o600))
 			if err != nil {
 				t.Fatal(err)
 			}

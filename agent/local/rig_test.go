@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"diapause.dev/agent/admission"
+	"diapause.dev/agent/asleep"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -24,6 +25,7 @@ import (
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
@@ -81,6 +83,10 @@ func newRig(t *testing.T, c Cluster) *rig {
 	changed := func(*journal.Record) {}
 	r := &rig{requests: requests.Dir(dir + "/requests"), metrics: &refusals{}, version: "containerd v2.4.2"}
 	nodeFacts := func(context.Context) (snapshot.Facts, error) { return facts, nil }
+	marks := asleep.NewMarks(r.requests, journaltest.Quiet)
+	reminders := asleep.NewReminders(asleep.Config{
+		Dir: dir + "/asleep", Runtime: goneRuntime{}, Marks: marks, Logger: journaltest.Quiet,
+	})
 	r.Config = Config{
 		Version: "v", Node: "node", Store: store, StateDir: dir + "/state", Containerd: "socket",
 		RunscConfig: dir + "/runsc.toml", Started: time.Unix(1, 0), Runtime: runtime{r}, Facts: nodeFacts,
@@ -89,18 +95,20 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Catalog: snapshots.NewCatalog(stores, readers, j, backlog, changed, bell.Ring),
 		Restores: restore.New(restore.Config{
 			Requests: r.requests, SidecarSocket: dir + "/sidecars", VolumeLimit: 1 << 20, Readers: readers,
-			Runtime: goneRuntime{}, Reminders: dir + "/asleep",
+			Runtime: goneRuntime{}, Marks: marks, Reminders: reminders,
 			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 		}),
 	}
+	r.Wakes, r.Reminders = restore.NewWakes(r.Restores), reminders
+	r.NewPods = newpods.New(newpods.Config{Readers: readers, Restores: r.Restores})
 	r.Lives = lives.New(lives.Config{Dir: dir + "/past", Runtime: sandboxes{r}, Journal: j, Logger: journaltest.Quiet})
 	if err := os.Mkdir(r.Lives.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r.journal = j
-	r.Sleeps = sleep.New(sleep.Config{Restores: r.Restores, Runtime: r, Ready: noPool{}, Logger: journaltest.Quiet})
+	r.Sleeps = sleep.New(sleep.Config{Restores: r.Wakes, Runtime: r, Ready: noPool{}, Logger: journaltest.Quiet})
 	r.Admission = admission.New(admission.Config{
-		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Restores,
+		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Wakes,
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 	})
 	r.Checkpoints = checkpoint.New(checkpoint.Config{
@@ -110,6 +118,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 	})
 	if told, ok := c.(restore.Cluster); ok {
+		reminders.AwaitCluster()
 		r.Restores.Join(told)
 	}
 	r.serve(t, filepath.Join(dir, "s"))

@@ -11,7 +11,7 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/restore"
+	"diapause.dev/agent/newpods"
 	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/api/snapshot"
@@ -99,7 +99,7 @@ func (s *service) Restore(req *localv1.RestoreRequest, stream grpc.ServerStreami
 	if err != nil {
 		return toStatus(fmt.Errorf("%w: %w", errkind.ErrInvalid, err))
 	}
-	return toStatus(s.Restores.Pods(ctx, restore.PodsOptions{
+	return toStatus(s.NewPods.Start(ctx, newpods.Options{
 		Key: parseKey(req.Snapshot, req.Namespace), Name: req.Name, Count: int(req.Count), Allow: allow,
 		Progress: func(stage string, done, total int64) {
 			out.progress(stage, &localv1.RestoreEvent{Event: &localv1.RestoreEvent_Progress{

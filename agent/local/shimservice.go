@@ -40,7 +40,7 @@ func (s *shimService) decide(ctx context.Context, req *localv1.AskRestoreRequest
 	resp := s.decideRestore(ctx, req, past)
 	switch resp.Decision {
 	case localv1.AskRestoreResponse_START:
-		if err := s.Restores.Forget(pod); err != nil {
+		if err := s.Reminders.Forget(pod); err != nil {
 			return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_FAIL, Reason: err.Error()}
 		}
 		if s.Cluster != nil || req.Annotations[podsnapshotv1.AnnotationRestoreFrom] != "" { // else none is ever restored
@@ -133,7 +133,7 @@ func (s *shimService) choose(ctx context.Context, pod snapshot.PodRef, req *loca
 	past func() (lives.Past, error),
 ) (restore.Choice, error) {
 	annotations := req.Annotations
-	if c, slept, err := s.Restores.Remembered(ctx, pod, req.SandboxId); slept || err != nil {
+	if c, slept, err := s.Wakes.Remembered(ctx, pod, req.SandboxId); slept || err != nil {
 		return s.chooseAgain(ctx, pod, c, annotations, err)
 	}
 	if s.Cluster == nil {
@@ -187,7 +187,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	}
 	pod := podRef(req.Annotations)
 	if req.Woken != nil && req.Error == "" {
-		s.Restores.Woken(req.Request)
+		s.Wakes.Woken(req.Request)
 		s.Sleeps.Woke(pod, req.SandboxId, req.Woken)
 		return &localv1.ReportRestoreResponse{}, nil
 	}
@@ -196,7 +196,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 		s.Logger.Error("restore failed in the shim", "request", req.Request, "sandbox", req.SandboxId, "error", req.Error)
 		failure := s.Restores.Explain(req.Request, errors.New(req.Error))
 		if req.Woken != nil { // it was to wake the pod, which has not run since
-			if err := s.Restores.Unwoken(req.Request, req.SandboxId, pod); err != nil {
+			if err := s.Wakes.Unwoken(req.Request, req.SandboxId, pod); err != nil {
 				s.Logger.Error("a pod that could not be woken starts cold", "request", req.Request, "error", err)
 			}
 			s.Sleeps.WakeFailed(pod, req.SandboxId, failure)

@@ -67,8 +67,8 @@ func (s *shimService) AskWake(ctx context.Context, req *localv1.AskWakeRequest) 
 	if !admitted {
 		return &localv1.AskWakeResponse{Decision: localv1.AskWakeResponse_WAIT, Reason: "memory: " + why}, nil
 	}
-	s.Restores.Admit(req.Request) // also if nothing had to wait for memory
-	payloads, err := s.Restores.Payloads(ctx, req.Request)
+	s.Wakes.Admit(req.Request) // also if nothing had to wait for memory
+	payloads, err := s.Wakes.Payloads(ctx, req.Request)
 	if err != nil { // the wake itself meets it, too
 		s.Logger.Warn("a pod is woken without its volumes being looked at", "request", req.Request, "error", err)
 	}
@@ -83,7 +83,7 @@ const readAgain = time.Second
 // unreadable returns why the snapshot of a pod that is to be woken cannot be read, after a pause. The pod sleeps on
 // until it can be. Empty: it can be, or never will be.
 func (s *shimService) unreadable(ctx context.Context, req *localv1.AskWakeRequest) string {
-	pod, err := s.Restores.Unreadable(ctx, req.Request)
+	pod, err := s.Wakes.Unreadable(ctx, req.Request)
 	if err == nil {
 		return ""
 	}
@@ -106,7 +106,7 @@ func (s *shimService) hindered(pod snapshot.PodRef, sandbox string, why error) {
 func (s *shimService) RetryWake(ctx context.Context, req *localv1.RetryWakeRequest,
 ) (*localv1.RetryWakeResponse, error) {
 	pod, failure := podRef(req.Annotations), errors.New(req.Error)
-	dir, why, err := s.Restores.RetryWake(ctx, req.Request, req.SandboxId, pod, req.Since.AsTime(), failure)
+	dir, why, err := s.Wakes.RetryWake(ctx, req.Request, req.SandboxId, pod, req.Since.AsTime(), failure)
 	switch {
 	case restore.Hopeless(err):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())

@@ -64,7 +64,7 @@ func TestAskWake(t *testing.T) {
 	r := newRig(t, nil)
 	r.save(t, snapshot.Meta{Memory: 100 << 20})
 	pod := snapshot.PodRef{Namespace: "n", Name: "p", UID: "uid"}
-	request, dir, err := r.Restores.PrepareWake(t.Context(), snapshots.ID{Key: saved}, pod, "sandbox")
+	request, dir, err := r.Wakes.PrepareWake(t.Context(), snapshots.ID{Key: saved}, pod, "sandbox")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,10 @@ import (
 const maxMemory = 1 << 50
 
 // Sleeper returns the pod that a request wakes, and how many bytes of memory its sandbox takes then.
-func (rs *Restores) Sleeper(ctx context.Context, request string) (pod snapshot.PodRef, memory int64, err error) {
+func (ws *Wakes) Sleeper(ctx context.Context, request string) (pod snapshot.PodRef, memory int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviveTime)
 	defer cancel()
-	r, err := rs.find(ctx, request)
+	r, err := ws.registry.find(ctx, request)
 	if err != nil {
 		return pod, 0, err
 	}
@@ -32,12 +32,12 @@ func (r *restore) memory() int64 {
 	case r.meta.Memory > 0:
 		return min(r.meta.Memory, maxMemory) + recorded.SandboxOverhead
 	}
-	return min(max(r.total, 0), maxMemory) + recorded.SandboxOverhead
+	return min(max(r.image.Total(), 0), maxMemory) + recorded.SandboxOverhead
 }
 
 // Admit notes that a pod that sleeps may be woken by a request. It may be called more than once.
-func (rs *Restores) Admit(request string) {
-	r := rs.ofRequest(request)
+func (ws *Wakes) Admit(request string) {
+	r := ws.registry.ofRequest(request)
 	if r == nil {
 		return
 	}
@@ -47,23 +47,14 @@ func (rs *Restores) Admit(request string) {
 	}
 	r.admitted = true
 	r.mu.Unlock()
-	rs.Life.Go(func() { rs.warmWake(r) })
-}
-
-// warmWake prefetches for a pod that is about to wake. Before that nothing of its memory is kept: it may sleep for a
-// day, and is one of many.
-func (rs *Restores) warmWake(r *restore) {
-	rs.mu.Lock()
-	s := r.reader
-	rs.mu.Unlock()
-	if s != nil {
-		rs.warm(rs.Life.Context(), s)
-	}
+	// Before this, nothing of its memory is kept: it may sleep for a day, and is one of many.
+	life := ws.restores.Life
+	life.Go(func() { r.image.Warm(life.Context()) })
 }
 
 // Admitted reports whether Admit was called for a request that has not ended.
-func (rs *Restores) Admitted(request string) bool {
-	r := rs.ofRequest(request)
+func (ws *Wakes) Admitted(request string) bool {
+	r := ws.registry.ofRequest(request)
 	if r == nil {
 		return false
 	}
@@ -73,15 +64,13 @@ func (rs *Restores) Admitted(request string) bool {
 }
 
 // Unloaded returns how many bytes of memory the pods that may be woken, or are waking, have not loaded yet.
-func (rs *Restores) Unloaded() (n int64) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	for _, r := range rs.all {
-		r.mu.Lock()
-		if r.admitted {
-			n += max(r.memory()-r.read, 0)
-		}
-		r.mu.Unlock()
+func (ws *Wakes) Unloaded() int64 { return ws.registry.unloaded() }
+
+// Payloads returns the directories which the kubelet has written and that a pod needs to wake, by a request.
+func (ws *Wakes) Payloads(ctx context.Context, request string) ([]string, error) {
+	r, err := ws.registry.find(ctx, request)
+	if err != nil {
+		return nil, err
 	}
-	return n
+	return r.payloads, nil
 }

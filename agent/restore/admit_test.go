@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"diapause.dev/agent/loading"
 	"diapause.dev/agent/recorded"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sidecar"
@@ -26,12 +27,12 @@ func TestUnloaded(t *testing.T) {
 	if n := a.Unloaded(); n != need || !a.Admitted(request) {
 		t.Errorf("%d bytes, admitted: %v", n, a.Admitted(request))
 	}
-	r := a.all[request]
-	r.add(4)
+	r := a.registry.all[request]
+	r.image.Add(4)
 	if n := a.Unloaded(); n != need-4 {
 		t.Errorf("%d bytes", n)
 	}
-	r.add(need)
+	r.image.Add(need)
 	if n := a.Unloaded(); n != 0 {
 		t.Errorf("%d bytes", n)
 	}
@@ -52,7 +53,7 @@ func TestUnloadedUnasked(t *testing.T) {
 	request, _ := a.prepareWake(t)
 	a.next(t)
 	a.HoldAsleep(t.Context())
-	if _, err := a.Source(sidecar.Options{Request: request, Token: a.all[request].Token}); err != nil {
+	if _, err := a.Source(sidecar.Options{Request: request, Token: a.registry.all[request].Token}); err != nil {
 		t.Fatal(err)
 	}
 	if n := a.Unloaded(); n != recorded.SandboxOverhead+4 {
@@ -75,7 +76,7 @@ func TestUnloadedAwake(t *testing.T) {
 			t.Errorf("%s: %d bytes", agent, n)
 		}
 		a.next(t)
-		if _, err := a.find(t.Context(), request); err != nil {
+		if _, err := a.registry.find(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +88,7 @@ func TestHostileMemory(t *testing.T) {
 		math.MaxInt64: maxMemory + recorded.SandboxOverhead, math.MinInt64: recorded.SandboxOverhead,
 		0: recorded.SandboxOverhead, 5: recorded.SandboxOverhead + 5,
 	} {
-		r := &restore{meta: &snapshot.Meta{Memory: said}}
+		r := &restore{meta: &snapshot.Meta{Memory: said}, image: new(loading.Image)}
 		if got := r.memory(); got != want {
 			t.Errorf("%d: %d bytes, want %d", said, got, want)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
 )
@@ -50,7 +51,7 @@ func TestLoadingWithoutAgent(t *testing.T) {
 			exit := hold(t, a, r)
 			defer exit()
 			a.next(t)
-			if got := a.unloaded("another"); got != "" {
+			if got := a.registry.loads("another"); got != "" {
 				t.Errorf("another sandbox is loaded by %s", got)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +63,8 @@ func TestLoadingWithoutAgent(t *testing.T) {
 			if !waited || !errors.Is(err, context.Canceled) {
 				t.Errorf("waited %v, %v", waited, err)
 			}
-			if loading, err := a.find(t.Context(), r.Request); err != nil || !loading.urgent.Load() {
+			loading, err := a.registry.find(t.Context(), r.Request)
+			if err != nil || loading.image.Pace(runsc.PagesFile, 0, 1, false).GivesWay {
 				t.Errorf("a sandbox that is waited for gives way to others: %v", err)
 			}
 			ending := func(_, total int64) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"diapause.dev/runsc"
-	"diapause.dev/runsc/sleep"
+	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/lifetime"
 )
 
 // The kernel of a pod that sleeps may be loaded before the pod wakes, see package ready. Its sandbox reads the image,
@@ -23,35 +23,31 @@ const (
 	expectTime = 2 * time.Second
 )
 
-// held reports whether a request's pod sleeps, and nothing of its memory is given out.
-func (rs *Restores) held(request string) bool {
-	return rs.asleep(request) && sleep.MemoryHeld(rs.Requests.Path(request))
+// beforehand loads kernels before their pods wake.
+type beforehand struct {
+	marks     *asleep.Marks
+	reminders *asleep.Reminders
+	life      *lifetime.Life
 }
 
-// sourceAhead returns the image for a sandbox whose kernel is loaded before the pod wakes.
-func (rs *Restores) sourceAhead(r *restore) *source {
-	rs.mu.Lock()
-	s := r.reader
-	rs.mu.Unlock()
-	if s != nil && s.Expected() == nil { // the sandbox asks for it at once
-		ctx, cancel := context.WithTimeout(rs.Life.Context(), expectTime)
-		rs.known(ctx, s)
-		cancel()
-	}
+// serve notes that a sidecar reads the image for a sandbox whose kernel is loaded before the pod wakes.
+func (b *beforehand) serve(r *restore) {
+	ctx, cancel := context.WithTimeout(b.life.Context(), expectTime)
+	r.image.Expect(ctx)
+	cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.serving++
 	if !r.ahead {
 		r.ahead = true
-		rs.Life.Go(func() { rs.awaitWake(r) })
+		b.life.Go(func() { b.awaitWake(r) })
 	}
-	return &source{rs: rs, restore: r, held: r.decided}
 }
 
 // awaitWake waits until the shim has decided to wake a pod, or the restore ends.
-func (rs *Restores) awaitWake(r *restore) {
+func (b *beforehand) awaitWake(r *restore) {
 	may := r.may
-	for rs.held(r.Request) {
+	for b.marks.Held(r.Request) {
 		pause := time.Duration(0)
 		r.mu.Lock()
 		switch {
@@ -70,16 +66,21 @@ func (rs *Restores) awaitWake(r *restore) {
 		case <-timer:
 		case <-r.ended:
 			return
-		case <-rs.Life.Context().Done():
+		case <-b.life.Context().Done():
 			return
 		}
 	}
 	r.mu.Lock()
 	r.begun()
 	r.mu.Unlock()
-	rs.Life.Go(func() { rs.warmWake(r) })
-	rs.Life.Go(func() { _ = rs.feed(r) }) // saves time: the first read reports an error
+	b.load(r)
 	close(r.decided)
+}
+
+// load begins to load what a pod needs that wakes.
+func (b *beforehand) load(r *restore) {
+	b.life.Go(func() { r.image.Warm(b.life.Context()) })
+	b.life.Go(func() { _ = r.feed(b.reminders) }) // saves time: the first read reports an error
 }
 
 // holds reports whether a source gives nothing of the memory yet.
@@ -95,9 +96,6 @@ func (s *source) holds() bool {
 	}
 }
 
-// isKernel reports whether a file of an image has nothing of the memory or of volumes.
-func isKernel(file string) bool { return file != runsc.PagesFile && !isVolume(file) }
-
 // endedAhead notes that a sandbox has gone without which its pod sleeps on, or wakes by another one. It reports whether
 // it was one: it has had nothing of the memory.
 func (s *source) endedAhead(gone bool) bool {
@@ -107,9 +105,10 @@ func (s *source) endedAhead(gone bool) bool {
 	r := s.restore
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state != loading || r.err != nil || r.woken {
+	if r.state != reading || r.err != nil || r.woken {
 		return false
 	}
-	r.serving, r.read, r.died = r.serving-1, 0, gone
+	r.image.Restart()
+	r.serving, r.died = r.serving-1, gone
 	return true
 }

@@ -18,7 +18,7 @@ import (
 // sidecar returns what a sidecar of a request reads from.
 func (a *rig) sidecar(t *testing.T, request string) gofer.Source {
 	t.Helper()
-	r, err := a.find(t.Context(), request)
+	r, err := a.registry.find(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,13 @@ func TestEndsAtWake(t *testing.T) {
 			if !woken {
 				mustRead(t, a.sidecar(t, request))
 				a.Woken(request)
-				if a.ofRequest(request) == nil {
+				if a.registry.ofRequest(request) == nil {
 					t.Error("the restore is over, and a sandbox reads from it")
 				}
 				return
 			}
 			a.Woken(request)
-			if r := a.ofRequest(request); r != nil {
+			if r := a.registry.ofRequest(request); r != nil {
 				t.Errorf("the restore goes on without a sandbox: %+v", r.record)
 			}
 		})
@@ -137,7 +137,7 @@ func TestHostileBeforehand(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := a.sidecar(t, request)
-	r := a.ofRequest(request)
+	r := a.registry.ofRequest(request)
 	s.Breach(gofer.ErrBreach)
 	s.Ended(gofer.Gone, gofer.ErrBreach)
 	select {

@@ -1,8 +1,10 @@
 // Package restore brings sandboxes back from snapshots. The local service decides whether a sandbox is restored.
-// restore.go prepares the restore. source.go serves the bytes that the sandbox then reads.
 //
-// Restores of root file systems end differently from those of whole pods: see rootfs.go. pods.go starts pods without
-// Kubernetes.
+// Restores are the life of a restore: restore.go prepares it, and end.go ends it. A registry has those under way. An
+// opener opens their snapshots. source.go serves one sandbox, from what package loading hands out. Wakes are the
+// restores of pods that sleep.
+//
+// Restores of root file systems end differently from those of whole pods: see rootfs.go.
 //
 // The order in which locks are taken is in docs/design/architecture.md, "Locks".
 package restore

@@ -16,7 +16,7 @@ import (
 // container, so this cannot be checked before the sandbox is made. The pod's next sandbox is then not restored from
 // this snapshot at all.
 func (rs *Restores) CheckContainer(ctx context.Context, request, containerID string) error {
-	r, err := rs.find(ctx, request)
+	r, err := rs.registry.find(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 )
@@ -31,56 +34,66 @@ var errNotEnded = errors.New("its sandbox has not ended")
 // RetryLoop makes the kubelet try again what was interrupted, until ctx is done: restores whose sidecar has gone while
 // no agent was running, and what an earlier agent has not got round to.
 func (rs *Restores) RetryLoop(ctx context.Context) error {
-	if rs.cluster == nil {
+	if rs.reports.cluster == nil {
 		return nil
 	}
 	rs.retryOrphans()
-	tick := time.NewTicker(retryEvery)
-	defer tick.Stop()
-	for {
-		rs.retryUnstarted(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	rs.retries.loop(ctx)
+	return nil
 }
 
 // retryOrphans deals with the restores whose sidecar has gone while no agent was running, and with it the sandbox.
 func (rs *Restores) retryOrphans() {
-	all, err := rs.Requests.All()
-	if err != nil {
-		rs.log.Warn("request directories unreadable", "error", err)
-	}
-	for _, request := range all {
-		if r, err := rs.recall(request); err == nil && rs.orphan(r) {
+	for _, request := range rs.registry.written() {
+		if r, err := rs.registry.recall(request); err == nil && rs.registry.orphan(r) {
 			rs.tryAgain(r.SandboxID, r.Scope)
 		}
 	}
 }
 
-// retryUnstarted deals with pods of which nothing has ever started, and nothing can: their sandbox has ended.
-func (rs *Restores) retryUnstarted(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
-	defer cancel()
-	sandboxes, err := rs.Runtime.Unstarted(ctx)
-	if err != nil {
-		rs.log.Warn("not known whether a restore was interrupted", "error", err)
-	}
-	for _, id := range sandboxes {
-		rs.tryAgain(id, snapshot.WholePod)
+// tryAgain has a pod restored again whose sandbox has ended before it was restored, in the background, if a cluster
+// has it restored. If only root file systems are restored, containers do run before all have started, so all stay.
+func (rs *Restores) tryAgain(sandbox string, scope snapshot.Scope) {
+	if rs.reports.cluster != nil && scope != snapshot.RootfsOnly {
+		rs.retries.tryAgain(sandbox)
 	}
 }
 
-// reportedLate deals with a failed restore that this agent does not serve: the sandbox had everything before its last
-// container was started, or an earlier agent has prepared the restore.
-func (rs *Restores) reportedLate(request, sandbox string) {
-	rec, err := rs.readRecord(request)
-	if err != nil { // removed once the sandbox had everything: not of root file systems alone, which stay
-		rec.Scope = snapshot.WholePod
+// retries make the kubelet try again to restore pods. Its methods may be called concurrently.
+type retries struct {
+	runtime Runtime
+	life    *lifetime.Life
+	log     *slog.Logger
+
+	mu     sync.Mutex
+	trying map[string]bool // by sandbox; see tryAgain
+}
+
+// loop looks for pods that nobody has dealt with, until ctx is done.
+func (t *retries) loop(ctx context.Context) {
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	for {
+		t.retryUnstarted(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
-	rs.tryAgain(sandbox, rec.Scope)
+}
+
+// retryUnstarted deals with pods of which nothing has ever started, and nothing can: their sandbox has ended.
+func (t *retries) retryUnstarted(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	sandboxes, err := t.runtime.Unstarted(ctx)
+	if err != nil {
+		t.log.Warn("not known whether a restore was interrupted", "error", err)
+	}
+	for _, id := range sandboxes {
+		t.tryAgain(id)
+	}
 }
 
 // tryAgain removes, in the background, the containers of a sandbox that has ended before it was restored, if one of
@@ -91,39 +104,37 @@ func (rs *Restores) reportedLate(request, sandbox string) {
 // Pending (computePodActions in the kubelet's pkg/kubelet/kuberuntime). What these containers were is in the snapshot
 // still: their sandbox was ended because it was not restored. Where no kubelet runs, whoever has asked for the restore
 // removes the pod.
-//
-// If only root file systems are restored, containers do run before all have started, so all stay.
-func (rs *Restores) tryAgain(sandbox string, scope snapshot.Scope) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if rs.cluster == nil || scope == snapshot.RootfsOnly || rs.trying[sandbox] {
+func (t *retries) tryAgain(sandbox string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.trying[sandbox] {
 		return
 	}
-	rs.trying[sandbox] = true
-	rs.Life.Go(func() {
+	t.trying[sandbox] = true
+	t.life.Go(func() {
 		defer func() {
-			rs.mu.Lock()
-			defer rs.mu.Unlock()
-			delete(rs.trying, sandbox)
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.trying, sandbox)
 		}()
-		ctx, cancel := context.WithTimeout(rs.Life.Context(), interruptedTime)
+		ctx, cancel := context.WithTimeout(t.life.Context(), interruptedTime)
 		defer cancel()
-		n, err := rs.removeUnstarted(ctx, sandbox)
+		n, err := t.removeUnstarted(ctx, sandbox)
 		switch {
-		case rs.Life.Context().Err() != nil: // the next agent looks again
+		case t.life.Context().Err() != nil: // the next agent looks again
 		case err != nil:
-			rs.log.Warn("a pod whose restore was interrupted may stay Pending", "sandbox", sandbox, "error", err)
+			t.log.Warn("a pod whose restore was interrupted may stay Pending", "sandbox", sandbox, "error", err)
 		case n > 0:
-			rs.log.Info("the kubelet restores a pod again: its sandbox has ended before it was restored", "sandbox", sandbox)
+			t.log.Info("the kubelet restores a pod again: its sandbox has ended before it was restored", "sandbox", sandbox)
 		}
 	})
 }
 
 // removeUnstarted waits until a sandbox has ended. If one of its containers never started, it removes all of them and
 // returns how many these are.
-func (rs *Restores) removeUnstarted(ctx context.Context, sandbox string) (removed int, err error) {
+func (t *retries) removeUnstarted(ctx context.Context, sandbox string) (removed int, err error) {
 	for wait := interruptedPoll; ; wait = min(2*wait, interruptedPollMax) {
-		removed, err = rs.removeEnded(ctx, sandbox)
+		removed, err = t.removeEnded(ctx, sandbox)
 		if err == nil || errors.Is(err, cri.ErrNotFound) {
 			return removed, nil
 		}
@@ -136,10 +147,10 @@ func (rs *Restores) removeUnstarted(ctx context.Context, sandbox string) (remove
 }
 
 // removeEnded is removeUnstarted without the wait: for a sandbox that has not ended it returns errNotEnded.
-func (rs *Restores) removeEnded(ctx context.Context, sandbox string) (removed int, err error) {
+func (t *retries) removeEnded(ctx context.Context, sandbox string) (removed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	pod, err := rs.Runtime.Get(ctx, sandbox)
+	pod, err := t.runtime.Get(ctx, sandbox)
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +164,7 @@ func (rs *Restores) removeEnded(ctx context.Context, sandbox string) (removed in
 		return 0, nil
 	}
 	for _, x := range pod.Containers {
-		if err := rs.Runtime.RemoveContainer(ctx, x.ID); err != nil {
+		if err := t.runtime.RemoveContainer(ctx, x.ID); err != nil {
 			return 0, err
 		}
 	}

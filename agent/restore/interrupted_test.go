@@ -93,7 +93,7 @@ func TestInterrupted(t *testing.T) {
 				t.Error(err)
 			}
 			next(a)
-			a.retryUnstarted(t.Context())
+			a.retries.retryUnstarted(t.Context())
 		}, []string{"b"}},
 	} {
 		t.Run(name, func(t *testing.T) {

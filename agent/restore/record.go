@@ -7,6 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/loading"
+	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/durable"
 )
@@ -37,8 +41,24 @@ type record struct {
 	Wakes     bool            `json:"wakes,omitempty"` // it wakes a pod that sleeps, or has slept
 }
 
+// sleeper returns the pod as one that sleeps, or has slept, on the snapshot.
+func (r *record) sleeper() asleep.Sleeper {
+	return asleep.Sleeper{Pod: r.Pod, Sandbox: r.SandboxID, Snapshot: snapshots.ID{Key: r.Key, UID: r.UID}}
+}
+
+// imageOptions returns where the image is read from.
+func (r *record) imageOptions() loading.Options {
+	return loading.Options{
+		Request: r.Request, ID: snapshots.ID{Key: r.Key, UID: r.UID}, Store: r.Store,
+		Reopens: r.Scope == snapshot.RootfsOnly,
+	}
+}
+
+// records are the records in the directories of requests.
+type records struct{ dir requests.Dir }
+
 // remember writes down what the next agent must know.
-func (rs *Restores) remember(r *restore) error {
+func (d records) remember(r *restore) error {
 	r.mu.Lock()
 	rec := r.record
 	r.mu.Unlock()
@@ -47,12 +67,12 @@ func (rs *Restores) remember(r *restore) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(rs.Requests.Path(r.Request), recordFile), b)
+	return durable.Replace(filepath.Join(d.dir.Path(r.Request), recordFile), b)
 }
 
-// readRecord reads the record of a request. If the record has a newer format, the error is of kind errNewer.
-func (rs *Restores) readRecord(request string) (rec record, err error) {
-	path, err := rs.Requests.File(request, recordFile)
+// read reads the record of a request. If the record has a newer format, the error is of kind errNewer.
+func (d records) read(request string) (rec record, err error) {
+	path, err := d.dir.File(request, recordFile)
 	if err != nil {
 		return rec, err
 	}

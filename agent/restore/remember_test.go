@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/requests"
 	"diapause.dev/api/snapshot"
 )
@@ -27,7 +29,7 @@ func TestRememberedIsWhole(t *testing.T) {
 		rememberForever(t, dir)
 	}
 	dir = t.TempDir()
-	rs := New(Config{Requests: requests.Dir(dir)})
+	rs := recalling(requests.Dir(dir))
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -37,10 +39,15 @@ func TestRememberedIsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		killWhileRemembering(t, dir, request, time.Duration(random.Int64N(int64(3*time.Millisecond))))
-		if r, err := rs.recall(request); err != nil || r.Request != request {
+		if r, err := rs.registry.recall(request); err != nil || r.Request != request {
 			t.Errorf("kill %d: %+v, %v", i, r, err)
 		}
 	}
+}
+
+// recalling returns restores that can write down and recall how far they have come.
+func recalling(d requests.Dir) *Restores {
+	return New(Config{Requests: d, Marks: asleep.NewMarks(d, journaltest.Quiet)})
 }
 
 // killWhileRemembering starts a process that writes the record of a request, and kills it some time after its first
@@ -68,10 +75,10 @@ func killWhileRemembering(t *testing.T, dir, request string, after time.Duration
 
 // rememberForever writes the record of a request again and again until it is killed.
 func rememberForever(t *testing.T, dir string) {
-	rs := New(Config{Requests: requests.Dir(filepath.Dir(dir))})
+	rs := recalling(requests.Dir(filepath.Dir(dir)))
 	r := newRestore(record{Request: filepath.Base(dir), Key: snapshot.Key{Namespace: "n", Name: "s"}})
 	for first := true; ; first = false {
-		if r.Loaded = !r.Loaded; rs.remember(r) != nil {
+		if r.Loaded = !r.Loaded; rs.registry.remember(r) != nil {
 			t.Fatal("not remembered")
 		}
 		if first {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/loading"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -17,7 +18,7 @@ func TestReplacedWhileRestored(t *testing.T) {
 	a.mustPrepare(t, "before")
 	a.make(t, "two", "new!", snapshot.WholePod)
 	after := a.mustPrepare(t, "after")
-	if got, err := after.first(t, a.Restores); got != "new!" || err != nil {
+	if got, err := after.first(t); got != "new!" || err != nil {
 		t.Errorf("the new sandbox reads %q, %v", got, err)
 	}
 	if !a.Readers.Using(saved) {
@@ -33,11 +34,11 @@ func TestReplacedAfterLoading(t *testing.T) {
 	if err := a.Loaded(r.Request); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := r.first(t, a.Restores); got != "old!" || err != nil {
+	if got, err := r.first(t); got != "old!" || err != nil {
 		t.Errorf("the sandbox reads %q, %v", got, err)
 	}
 	a.make(t, "two", "new!", snapshot.RootfsOnly)
-	if got, err := r.first(t, a.Restores); !errors.Is(err, errkind.ErrReplaced) || !final(err) {
+	if got, err := r.first(t); !errors.Is(err, errkind.ErrReplaced) || !loading.Final(err) {
 		t.Errorf("the sandbox reads %q, %v", got, err)
 	}
 }
@@ -56,9 +57,9 @@ func TestReplacedWithoutAgent(t *testing.T) {
 		}
 		a.next(t)
 		a.make(t, "two", "new!", snapshot.RootfsOnly)
-		revived, err := a.find(t.Context(), r.Request)
+		revived, err := a.registry.find(t.Context(), r.Request)
 		if err == nil {
-			_, err = revived.first(t, a.Restores)
+			_, err = revived.first(t)
 		}
 		if !errors.Is(err, errkind.ErrReplaced) {
 			t.Errorf("loaded %v: %v", loaded, err)
@@ -75,7 +76,7 @@ func TestReplacedSinceChosen(t *testing.T) {
 	if !errors.Is(err, errkind.ErrReplaced) || !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("chosen by the cluster: %v", err)
 	}
-	defer a.watch(pod.String(), "one").forget()
+	defer a.Watch(pod.String(), "one").Forget()
 	if _, _, err = a.prepare(t.Context(), Choice{Snapshot: saved}, pod, "sandbox", 0); !errors.Is(err,
 		errkind.ErrReplaced) {
 		t.Errorf("chosen by a request of this node: %v", err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/asleep"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/lifetime"
@@ -22,8 +23,13 @@ var saved = snapshot.Key{Namespace: "n", Name: "s"}
 // rig is a node that can prepare restores, without containerd.
 type rig struct {
 	*Restores
-	config Config
-	stores *snapshots.Stores
+	*Wakes
+	registry  *registry
+	reminders *asleep.Reminders
+	config    Config
+	dir       string // of the reminders
+	newest    asleep.Runtime
+	stores    *snapshots.Stores
 }
 
 // newRig returns a rig whose runsc is a script.
@@ -50,7 +56,7 @@ func newRigWith(t *testing.T, o snapshots.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{stores: stores, config: Config{
+	r := &rig{stores: stores, dir: filepath.Join(dir, "asleep"), config: Config{
 		Requests: newRequests(t), VolumeLimit: 1 << 30, Lineage: snapshots.NewLineage(),
 		Facts: runsc.NewNode(config).Facts, Metrics: counted{}, Logger: journaltest.Quiet,
 	}}
@@ -72,7 +78,13 @@ func (r *rig) next(t *testing.T) {
 	}
 	r.config.Life = lifetime.New(t.Context())
 	r.config.Readers = snapshots.OpenReaders(r.stores, r.config.Life)
+	marks := asleep.NewMarks(r.config.Requests, journaltest.Quiet)
+	r.reminders = asleep.NewReminders(asleep.Config{
+		Dir: r.dir, Runtime: r.newest, Marks: marks, Logger: journaltest.Quiet,
+	})
+	r.config.Marks, r.config.Reminders = marks, r.reminders
 	r.Restores = New(r.config)
+	r.Wakes, r.registry = NewWakes(r.Restores), r.Restores.registry
 }
 
 func (r *rig) end() {
@@ -114,10 +126,10 @@ func (a *rig) makeIn(t *testing.T, s *storage.Store, uid, text string, scope sna
 }
 
 // first returns the first four bytes that a restore's sandbox would read.
-func (r *restore) first(t *testing.T, rs *Restores) (string, error) {
+func (r *restore) first(t *testing.T) (string, error) {
 	t.Helper()
 	p := make([]byte, 4)
-	err := (&source{rs: rs, restore: r}).read(t.Context(), runsc.StateFile, 0, p)
+	err := r.image.ReadAt(t.Context(), runsc.StateFile, 0, p)
 	return string(p), err
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/loading"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -31,7 +32,7 @@ func TestHostileUnsignedRestore(t *testing.T) {
 	pod := snapshot.PodRef{Namespace: "n", Name: "p"}
 	unprotected := newRigWith(t, snapshots.Options{SigningKey: own.PrivateFile})
 	unprotected.forge(t, storage.Options{}, snapshot.WholePod)
-	if got, err := unprotected.mustPrepare(t, "sandbox").first(t, unprotected.Restores); got != "evil" || err != nil {
+	if got, err := unprotected.mustPrepare(t, "sandbox").first(t); got != "evil" || err != nil {
 		t.Fatalf("without trusted keys: %q, %v", got, err)
 	}
 	for by, forged := range map[string]storage.Options{
@@ -39,8 +40,8 @@ func TestHostileUnsignedRestore(t *testing.T) {
 	} {
 		refused := func(what string, err error) {
 			t.Helper()
-			if !errors.Is(err, storage.ErrUntrusted) || !final(err) || !strings.Contains(err.Error(), "snapshot n/s in") ||
-				!strings.Contains(err.Error(), by) {
+			if !errors.Is(err, storage.ErrUntrusted) || !loading.Final(err) ||
+				!strings.Contains(err.Error(), "snapshot n/s in") || !strings.Contains(err.Error(), by) {
 				t.Errorf("%s, %s: %v", by, what, err)
 			}
 		}
@@ -49,7 +50,7 @@ func TestHostileUnsignedRestore(t *testing.T) {
 			a.make(t, "one", "good", scope)
 			loading, reloading := a.mustPrepare(t, "loading"), a.mustPrepare(t, "reloading")
 			for _, r := range []*restore{loading, reloading} {
-				if got, err := r.first(t, a.Restores); got != "good" || err != nil {
+				if got, err := r.first(t); got != "good" || err != nil {
 					t.Fatalf("%s, signed by this node: %q, %v", by, got, err)
 				}
 			}
@@ -67,14 +68,14 @@ func TestHostileUnsignedRestore(t *testing.T) {
 				a.Readers.Release(reader)
 			}
 			refused("the command line", err)
-			_, err = a.find(t.Context(), loading.Request)
+			_, err = a.registry.find(t.Context(), loading.Request)
 			refused("the next agent", err)
 			if scope == snapshot.RootfsOnly {
-				r, err := a.find(t.Context(), reloading.Request)
+				r, err := a.registry.find(t.Context(), reloading.Request)
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, err = r.first(t, a.Restores)
+				_, err = r.first(t)
 				refused("a container that is started again", err)
 			}
 		}

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/loading"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/gofer"
-	"diapause.dev/storage"
 )
 
 // source is where one sandbox reads its image from. It implements gofer.Source.
@@ -28,56 +24,19 @@ type source struct {
 
 // Size implements gofer.Source.
 func (s *source) Size(file string) (int64, error) {
-	if file == runsc.WorkingSetFile {
-		return int64(len(s.expected().Content())), nil
-	}
 	ctx, cancel := context.WithTimeout(s.rs.Life.Context(), reviveTime)
 	defer cancel()
-	r, release, err := s.rs.borrow(ctx, s.restore)
-	if err != nil {
-		return 0, err
-	}
-	defer release()
-	f, ok := r.Manifest.File(file)
-	if !ok {
-		return 0, fmt.Errorf("snapshot %s has no file %q: %w", s.restore.Key, file, storage.ErrNotFound)
-	}
-	return f.Size, nil
+	return s.restore.image.Size(ctx, file)
 }
-
-// expected returns what the sandbox is expected to wait for, as far as is known by now.
-func (s *source) expected() *snapshots.Expected {
-	s.rs.mu.Lock()
-	defer s.rs.mu.Unlock()
-	if s.restore.reader == nil {
-		return nil
-	}
-	return s.restore.reader.Expected()
-}
-
-// readWorkingSet is ReadAt for runsc.WorkingSetFile. A sandbox that reads it does not wait for what is expected.
-func (s *source) readWorkingSet(off int64, p []byte) error {
-	s.restore.guided.Store(true)
-	content := s.expected().Content()
-	if off < 0 || off > int64(len(content)) || copy(p, content[off:]) < len(p) {
-		return fmt.Errorf("%s of %d bytes: %w", runsc.WorkingSetFile, len(content), io.ErrUnexpectedEOF)
-	}
-	return nil
-}
-
-const (
-	readRetryFirst = 50 * time.Millisecond
-	readRetryMost  = 5 * time.Second
-)
 
 // ReadAt implements gofer.Source.
 func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) error {
 	if file == runsc.WorkingSetFile {
-		return s.readWorkingSet(off, p)
+		return s.restore.image.ReadWorkingSet(off, p)
 	}
 	if s.holds() {
-		if isKernel(file) {
-			return s.readPatiently(ctx, file, off, p)
+		if loading.IsKernel(file) {
+			return s.restore.image.ReadAt(ctx, file, off, p)
 		}
 		select {
 		case <-s.held:
@@ -88,54 +47,37 @@ func (s *source) ReadAt(ctx context.Context, file string, off int64, p []byte) e
 		}
 	}
 	s.fed.Store(true)
-	if err := s.rs.feed(s.restore); err != nil {
+	if err := s.restore.feed(s.rs.Reminders); err != nil {
 		return err
 	}
-	return s.readPatiently(ctx, file, off, p)
+	return s.restore.image.ReadAt(ctx, file, off, p)
 }
 
 // Failed implements gofer.Source. The sandbox cannot live without its memory.
 func (s *source) Failed(file string, err error) {
 	if file != runsc.WorkingSetFile && !s.holds() { // it can live without that; and a pod sleeps on without it
 		s.restore.note(err)
-		s.rs.endSandbox(s.restore, err)
+		s.rs.ender.endSandbox(s.restore, err)
 	}
 }
 
-// readPatiently retries while the store is unreachable. It gives up on errors that a retry cannot help.
-func (s *source) readPatiently(ctx context.Context, file string, off int64, p []byte) error {
-	pauses := backoff.ExponentialBackOff{
-		InitialInterval: readRetryFirst, MaxInterval: readRetryMost, Multiplier: 2, RandomizationFactor: 0.25,
-	}
-	for {
-		err := s.read(ctx, file, off, p)
-		if err == nil {
-			s.restore.add(int64(len(p)))
-			return nil
-		}
-		if ctx.Err() != nil || final(err) {
-			return err
-		}
-		s.rs.log.Warn("read is retried", "snapshot", s.restore.Key.String(), "file", file, "offset", off, "error", err)
-		select {
-		case <-time.After(pauses.NextBackOff()):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// Asked implements gofer.Source.
+func (s *source) Asked(file string, off, n int64, why gofer.Need) {
+	if !s.holds() {
+		s.restore.image.Asked(file, off, n, why)
 	}
 }
 
-func (s *source) read(ctx context.Context, file string, off int64, p []byte) error {
-	r, release, err := s.rs.borrow(ctx, s.restore)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return r.ReadAt(ctx, file, off, [][]byte{p})
-}
+// Rest implements gofer.Source.
+func (s *source) Rest(took time.Duration) time.Duration { return s.restore.image.Rest(took) }
 
-// final reports whether a retry cannot help.
-func final(err error) bool { return errors.Is(err, errEnded) || snapshots.Permanent(err) }
+// Pace implements gofer.Source.
+func (s *source) Pace(file string, off, n int64, prompt bool) gofer.Pace {
+	if s.holds() {
+		return gofer.Pace{Held: s.held}
+	}
+	return s.restore.image.Pace(file, off, n, prompt)
+}
 
 // Ended implements gofer.Source.
 func (s *source) Ended(end gofer.End, reason error) {
@@ -172,8 +114,8 @@ func (s *source) Account() *gofer.Account { return &s.restore.account }
 func (s *source) Breach(err error) {
 	err = fmt.Errorf("restore of %s: pod %s is ended: %w", s.restore.Key, s.restore.Pod, err)
 	s.restore.note(err)
-	s.rs.lost(s.restore, err)
-	s.rs.Life.Go(func() { s.rs.kill(s.restore, err) }) // it would not end by itself
+	s.rs.ender.lost(s.restore, err)
+	s.rs.Life.Go(func() { s.rs.ender.kill(s.restore, err) }) // it would not end by itself
 }
 
 // gone returns the error of a restore whose sandbox has ended. The agent cannot tell for sure whether the kernel killed
@@ -184,20 +126,6 @@ func (r *restore) gone() error {
 		limit = fmt.Sprintf(", under a memory limit of %d MiB: if it was killed for that, raise the limit", r.Limit>>20)
 	}
 	return fmt.Errorf("restore of %s: %w before it had all its memory%s", r.Key, errkind.ErrSandboxExited, limit)
-}
-
-// add counts bytes handed to the sandbox.
-func (r *restore) add(n int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.read += n
-}
-
-// progress returns how many bytes the sandbox has been handed, and how many the image has.
-func (r *restore) progress() (done, total int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return min(r.read, r.total), r.total
 }
 
 // hasAll reports whether the sandbox has had everything, though it may ask again.
@@ -225,33 +153,11 @@ func (r *restore) failure() error {
 
 // Loading returns how far a sandbox has loaded its memory, and whether it is still loading.
 func (rs *Restores) Loading(sandbox string) (done, total int64, ok bool) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	for _, r := range rs.all {
-		if r.SandboxID == sandbox && !rs.asleep(r.Request) {
-			done, total = r.progress()
+	for _, r := range rs.registry.ofSandbox(sandbox) {
+		if !rs.Marks.Asleep(r.Request) {
+			done, total = r.image.Progress()
 			return done, total, !r.hasAll()
 		}
 	}
 	return 0, 0, false
-}
-
-// borrow returns the reader of a restore's snapshot until release is called. If the reader was released, borrow opens a
-// new one for a restore of root file systems; for a whole pod it fails. If another snapshot has the key by then, the
-// error is of kind ErrReplaced.
-func (rs *Restores) borrow(ctx context.Context, r *restore) (s *snapshots.Reader, release func(), err error) {
-	rs.mu.Lock()
-	if s = r.reader; s != nil {
-		rs.Readers.Retain(s)
-	}
-	rs.mu.Unlock()
-	if s == nil && r.Scope != snapshot.RootfsOnly {
-		return nil, nil, fmt.Errorf("request %s: %w", r.Request, errEnded)
-	}
-	if s == nil {
-		if s, err = rs.Readers.Open(ctx, snapshots.ID{Key: r.Key, UID: r.UID}, r.Store); err != nil {
-			return nil, nil, err
-		}
-	}
-	return s, func() { rs.Readers.Release(s) }, nil
 }

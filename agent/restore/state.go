@@ -9,7 +9,7 @@ type state int
 
 // States of a restore.
 const (
-	loading state = iota // the sandbox reads its image
+	reading state = iota // the sandbox reads its image
 	loaded               // root file systems only: all containers have their files, and may read them again
 	failing              // the shim says that the restore has failed; its sidecar is still there
 	ending               // the sandbox ends, or is being ended, because its memory or files cannot be read
@@ -29,7 +29,7 @@ const (
 
 // transitions maps a state and an event to the next state. An event that is missing changes nothing.
 var transitions = map[state]map[event]state{
-	loading: {allLoaded: loaded, shimFailed: failing, filesLost: ending, over: ended},
+	reading: {allLoaded: loaded, shimFailed: failing, filesLost: ending, over: ended},
 	loaded:  {shimFailed: failing, filesLost: ending, over: ended},
 	failing: {over: ended},
 	ending:  {shimFailed: failing, over: ended},

@@ -13,7 +13,7 @@ import (
 
 // TestStatesEnd: every restore can end from any state, once. After that no event changes it.
 func TestStatesEnd(t *testing.T) {
-	for from := loading; from <= ended; from++ {
+	for from := reading; from <= ended; from++ {
 		r := newRestore(record{})
 		r.state = from
 		if changed := r.on(over); r.state != ended || changed == (from == ended) {
@@ -29,7 +29,7 @@ func TestStatesEnd(t *testing.T) {
 
 // TestStatesFilesLost: a sandbox is ended only once, even if there are two reasons to end it.
 func TestStatesFilesLost(t *testing.T) {
-	for from, kill := range map[state]bool{loading: true, loaded: true, failing: false, ending: false, ended: false} {
+	for from, kill := range map[state]bool{reading: true, loaded: true, failing: false, ending: false, ended: false} {
 		r := newRestore(record{})
 		r.state = from
 		if got := r.on(filesLost); got != kill {
@@ -90,7 +90,7 @@ func TestRecordOfAnotherVersion(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.recall(r.Request); !errors.Is(err, c.kind) {
+		if _, err := a.registry.recall(r.Request); !errors.Is(err, c.kind) {
 			t.Errorf("%s: %v", c.text, err)
 		}
 	}
@@ -104,14 +104,14 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"request":"r","token":"t","key":{"namespace":"n","name":"s"},"sandboxID":"x","loaded":true}`))
 	f.Add([]byte(`{"format":2}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		rs := New(Config{Requests: newRequests(t)})
+		rs := recalling(newRequests(t))
 		if err := os.Mkdir(rs.Requests.Path("r"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(rs.Requests.Path("r"), recordFile), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := rs.recall("r"); err == nil && r.Key.Validate() != nil {
+		if r, err := rs.registry.recall("r"); err == nil && r.Key.Validate() != nil {
 			t.Errorf("recalled %+v", r.record)
 		}
 	})

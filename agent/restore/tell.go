@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 )
 
@@ -14,14 +15,20 @@ const lastWords = 3 * time.Second
 // start.
 const tellTime = 10 * time.Second
 
-// Tell tells the cluster in the background why a restore failed.
-func (rs *Restores) Tell(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error) {
-	if rs.cluster == nil {
+// reports are sent to the cluster that the node belongs to.
+type reports struct {
+	cluster Cluster // or nil
+	life    *lifetime.Life
+}
+
+// tell tells the cluster in the background why a restore failed.
+func (p *reports) tell(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error) {
+	if p.cluster == nil {
 		return
 	}
-	rs.Life.Go(func() {
-		ctx, cancel := rs.Life.Outliving(ctx, tellTime, lastWords)
+	p.life.Go(func() {
+		ctx, cancel := p.life.Outliving(ctx, tellTime, lastWords)
 		defer cancel()
-		rs.cluster.NotRestored(ctx, pod, key, err)
+		p.cluster.NotRestored(ctx, pod, key, err)
 	})
 }

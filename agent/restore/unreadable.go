@@ -2,8 +2,10 @@ package restore
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/api/snapshot"
 )
 
@@ -14,49 +16,57 @@ const (
 	ownEndTime = 10 * time.Second
 )
 
+// ender ends sandboxes that cannot be restored.
+type ender struct {
+	runtime Runtime
+	reports *reports
+	life    *lifetime.Life
+	log     *slog.Logger
+}
+
 // endSandbox ends a sandbox whose memory or files cannot be read, in the background. One without its files would live
 // on. One without its memory ends by itself, unless it hangs.
-func (rs *Restores) endSandbox(r *restore, cause error) {
-	if !rs.lost(r, cause) {
+func (e *ender) endSandbox(r *restore, cause error) {
+	if !e.lost(r, cause) {
 		return
 	}
 	if r.Scope == snapshot.RootfsOnly {
-		rs.Life.Go(func() { rs.kill(r, cause) })
+		e.life.Go(func() { e.kill(r, cause) })
 		return
 	}
-	rs.Life.Go(func() {
+	e.life.Go(func() {
 		select {
 		case <-r.ended:
-		case <-rs.Life.Context().Done():
+		case <-e.life.Context().Done():
 		case <-time.After(ownEndTime):
-			rs.kill(r, cause)
+			e.kill(r, cause)
 		}
 	})
 }
 
 // lost notes that a restore has failed for want of memory or files, and tells the cluster unless the shim does. It
 // reports whether that was not noted before.
-func (rs *Restores) lost(r *restore, cause error) (first bool) {
+func (e *ender) lost(r *restore, cause error) (first bool) {
 	r.mu.Lock()
 	first, woken := r.on(filesLost), r.woken
 	r.mu.Unlock()
 	if first && (r.Scope == snapshot.RootfsOnly || woken) { // the shim has said that all went well
-		rs.Tell(rs.Life.Context(), r.Pod, r.Key, cause)
+		e.reports.tell(e.life.Context(), r.Pod, r.Key, cause)
 	}
 	return first
 }
 
 // kill ends the sandbox of a restore.
-func (rs *Restores) kill(r *restore, cause error) {
-	log := rs.log.With("request", r.Request, "pod", r.Pod.String(), "snapshot", r.Key.String())
+func (e *ender) kill(r *restore, cause error) {
+	log := e.log.With("request", r.Request, "pod", r.Pod.String(), "snapshot", r.Key.String())
 	log.Error("sandbox is ended: its memory or files cannot be had", "error", cause)
 	// The next agent does the same when a sandbox asks for files again. One that hangs for want of memory asks for
 	// nothing: it stays until its pod is removed.
-	ctx, cancel := context.WithTimeout(rs.Life.Context(), killTime)
+	ctx, cancel := context.WithTimeout(e.life.Context(), killTime)
 	defer cancel()
-	pod, err := rs.Runtime.Get(ctx, r.SandboxID)
+	pod, err := e.runtime.Get(ctx, r.SandboxID)
 	if err == nil {
-		err = rs.Runtime.Kill(ctx, pod)
+		err = e.runtime.Kill(ctx, pod)
 	}
 	if err != nil { // a sandbox that is still being created fails by itself
 		log.Warn("sandbox not ended", "error", err)

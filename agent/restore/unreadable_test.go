@@ -60,7 +60,7 @@ func TestEndSandbox(t *testing.T) {
 				r := newRestore(record{SandboxID: "sandbox", Scope: tt.scope})
 				r.woken = tt.woken
 				for range 3 { // reads fail one after the other
-					rs.endSandbox(r, errors.New("damaged"))
+					rs.ender.endSandbox(r, errors.New("damaged"))
 				}
 				if tt.after > 0 {
 					time.Sleep(tt.after)
@@ -82,7 +82,8 @@ func TestHostileSidecarEnds(t *testing.T) {
 	for name, failed := range map[string]bool{"while it loads": false, "after it has failed": true} {
 		t.Run(name, func(t *testing.T) {
 			a, containerd := newRig(t), &killer{}
-			a.Restores.Runtime = containerd
+			a.config.Runtime = containerd
+			a.next(t)
 			a.make(t, "one", "old!", snapshot.WholePod)
 			r := a.mustPrepare(t, "sandbox")
 			src, err := a.Source(sidecar.Options{Request: r.Request, Token: r.Token})
@@ -90,7 +91,7 @@ func TestHostileSidecarEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if failed {
-				a.endSandbox(r, errors.New("damaged"))
+				a.ender.endSandbox(r, errors.New("damaged"))
 			}
 			src.Breach(fmt.Errorf("%w: too much", gofer.ErrBreach))
 			src.Ended(gofer.Gone, nil)

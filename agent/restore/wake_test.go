@@ -57,17 +57,17 @@ func TestWakeIsKept(t *testing.T) {
 		a.next(t)
 		a.HoldAsleep(t.Context())
 	}
-	r, err := a.find(t.Context(), request)
+	r, err := a.registry.find(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.revived || a.orphan(r) {
-		t.Errorf("revived %v, an orphan %v", r.revived, a.orphan(r))
+	if !r.revived || a.registry.orphan(r) {
+		t.Errorf("revived %v, an orphan %v", r.revived, a.registry.orphan(r))
 	}
 	if err := sleep.Unmark(dir); err != nil {
 		t.Fatal(err)
 	}
-	if !a.orphan(r) || a.Needed(saved, "") != "" {
+	if !a.registry.orphan(r) || a.Needed(saved, "") != "" {
 		t.Error("the snapshot is held for a pod that is awake")
 	}
 }
@@ -80,11 +80,16 @@ func TestAsleepKeepsNothingDecoded(t *testing.T) {
 	request, _ := a.prepareWake(t)
 	reader := func() *snapshots.Reader {
 		t.Helper()
-		r, err := a.find(t.Context(), request)
+		_, err := a.registry.find(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.reader
+		s, err := a.Readers.Open(t.Context(), snapshots.ID{Key: saved, UID: "one"}, "") // shared with the restore
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Readers.Release(s)
+		return s
 	}
 	wantCold := func(who string) {
 		t.Helper()
@@ -141,11 +146,11 @@ func TestSleepsOn(t *testing.T) {
 	if err := served.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := a.find(t.Context(), request)
+	r, err := a.registry.find(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.feed(r); err != nil {
+	if err := r.feed(a.reminders); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := a.SleepsOn("sandbox"); ok {
@@ -189,12 +194,12 @@ func TestRetryWake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, request, _ := newSleepyRig(t)
 			a.Admit(request)
-			r, err := a.find(t.Context(), request)
+			r, err := a.registry.find(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.fed {
-				if err := a.feed(r); err != nil {
+				if err := r.feed(a.reminders); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -233,9 +238,9 @@ func TestRetryWake(t *testing.T) {
 			if id, ok := a.SleepsOn("sandbox"); !ok || id.UID != "one" {
 				t.Errorf("it sleeps on %+v, %v", id, ok)
 			}
-			next, err := a.find(t.Context(), filepath.Base(dir))
+			next, err := a.registry.find(t.Context(), filepath.Base(dir))
 			if err == nil {
-				err = a.feed(next)
+				err = next.feed(a.reminders)
 			}
 			if err != nil || a.remembered(t) {
 				t.Errorf("it cannot be woken: %v", err)

@@ -40,7 +40,7 @@ type Checkpoints interface {
 	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 }
 
-// Restores prepares what wakes a pod. *restore.Restores implements it.
+// Restores prepares what wakes a pod. *restore.Wakes implements it.
 type Restores interface {
 	PrepareWake(ctx context.Context, id snapshots.ID, pod snapshot.PodRef, sandbox string) (request, dir string, err error)
 	DropWake(request string, reason error)

@@ -28,7 +28,7 @@ const maxReminder = 4 << 10
 
 // Reminder says that a pod sleeps, and which snapshot it is woken from. Unlike a mark it survives a reboot of the
 // node, after which the kubelet makes the pod's sandbox anew, and a wake that has failed. The agent writes and
-// removes it (agent/restore/reminder.go). If a wake fails, the pod's shim writes it, too: no agent may be running. The
+// removes it (agent/asleep/reminders.go). If a wake fails, the pod's shim writes it, too: no agent may be running. The
 // shim of the new sandbox reads it.
 type Reminder struct {
 	Format   int             `json:"format"`

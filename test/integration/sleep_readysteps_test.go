@@ -25,8 +25,7 @@ var victimsOf = map[string]string{
 	"sandbox": "runsc-sandbox", "gofer": "runsc-gofer", "sidecar": "runsc-checkpointgofer", "restore": " --go-fd=",
 }
 
-// killsOf runs a test of each of these victims: round is called as often as a pod has to be killed, which was ready to wake
-// before if asleep is set, and kills at an instant within spread.
+// killsOf runs a test of each of these victims: round is called for each kill, which is at an instant within spread.
 func killsOf(t *testing.T, victims []string, spread time.Duration, round func(*killed)) {
 	for _, victim := range victims {
 		if !repaired() && (victim == "restore" || victim == "sidecar") { // they are there for milliseconds

@@ -18,7 +18,6 @@ const (
 var largePackages = map[string]int{
 	"agent/checkpoint":   2800,
 	"agent/kube/request": 3000,
-	"agent/restore":      3000,
 	"agent/snapshots":    3200,
 	"runsc/shim":         8000,
 	"storage":            8000, // one protocol: who writes, reads, sweeps and repairs must agree

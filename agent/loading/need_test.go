@@ -1,4 +1,4 @@
-package restore
+package loading
 
 import (
 	"testing"
@@ -57,10 +57,8 @@ func TestReadAhead(t *testing.T) {
 
 // TestPace: loading ahead of need has to wait while the sandbox waits for something, and a little longer.
 func TestPace(t *testing.T) {
-	rs, s, _ := farSnapshot(t)
-	r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
-	r.reader = s
-	src := &source{rs: rs.Restores, restore: r}
+	l, s, _ := farSnapshot(t)
+	src := l.Image(Options{Request: "r", ID: snapshots.ID{Key: s.Manifest.Meta.Key}}, s)
 	prompt := false
 	want := func(when string, want gofer.Pace) {
 		t.Helper()
@@ -69,32 +67,33 @@ func TestPace(t *testing.T) {
 		}
 	}
 	want("there is no need", gofer.Pace{})
-	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: needPause}) })
+	s.Fetch(func() { want("the working set is being fetched", gofer.Pace{Pause: standard.needPause}) })
 	src.Asked(runsc.PagesFile, 0, 4096, gofer.Ahead)
-	want("the sandbox begins to load", gofer.Pace{Pause: startPause})
-	r.need.began = time.Now().Add(-2 * startTime)
+	want("the sandbox begins to load", gofer.Pace{Pause: standard.startPause})
+	src.need.began = time.Now().Add(-2 * standard.startTime)
 	want("nobody waits for what was asked for", gofer.Pace{})
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, gofer.Awaited)
-	want("the sandbox waits", gofer.Pace{Pause: needPause})
+	want("the sandbox waits", gofer.Pace{Pause: standard.needPause})
 	if err := s.Prefetch(t.Context(), runsc.PagesFile, snapshots.ChunkSize, 4096); err != nil {
 		t.Fatal(err)
 	}
-	want("the sandbox waits, and the next read needs no wire", gofer.Pace{Pause: herePause})
-	r.need.awaited = time.Now().Add(-2 * needTime)
+	want("the sandbox waits, and the next read needs no wire", gofer.Pace{Pause: standard.herePause})
+	src.need.awaited = time.Now().Add(-2 * standard.needTime)
 	want("it does not wait any longer", gofer.Pace{})
 	s.OnNode = true
-	want("all is on the node, and another sandbox waits", gofer.Pace{Pause: nodePause, Turns: true, GivesWay: true})
-	rs.hurried.Store(0)
+	want("all is on the node, and another sandbox waits",
+		gofer.Pace{Pause: standard.nodePause, Turns: true, GivesWay: true})
+	l.hurried.Store(0)
 	want("all is on the node", gofer.Pace{Turns: true, GivesWay: true})
-	r.urgent.Store(true)
+	src.urgent.Store(true)
 	want("all is on the node, and a checkpoint waits for it", gofer.Pace{Turns: true})
-	r.urgent.Store(false)
+	src.urgent.Store(false)
 	src.Asked(runsc.PagesFile, 4*snapshots.ChunkSize, 4096, gofer.Awaited)
-	r.need.awaited = time.Now().Add(time.Hour) // however slow the machine is
+	src.need.awaited = time.Now().Add(time.Hour) // however slow the machine is
 	want("all is on the node, and this sandbox waits", gofer.Pace{Turns: true})
 	prompt = true
 	want("it asks at once for what it waits for", gofer.Pace{Turns: true})
-	if n := len(r.asked.Chunks()); n != 1 {
+	if n := len(src.asked.Chunks()); n != 1 {
 		t.Errorf("%d chunks were waited for, want 1", n)
 	}
 	s.Expect(s.Locate(runsc.PagesFile, snapshots.ChunkSize, 1))
@@ -103,17 +102,19 @@ func TestPace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("it waits, and it is not decoded", gofer.Pace{Turns: true})
-	r.need.awaited = time.Time{}
+	src.need.awaited = time.Time{}
 	want("it will soon wait for it, and it is not decoded", gofer.Pace{Turns: true, GivesWay: true})
-	r.need.awaited = time.Now().Add(time.Hour)
+	src.need.awaited = time.Now().Add(time.Hour)
 	s.OnNode = false
-	s.Fetch(func() { want("it will soon wait for it, and it is being fetched", gofer.Pace{Pause: herePause}) })
-	want("it will soon wait for it, and it is far away", gofer.Pace{Pause: needPause})
+	s.Fetch(func() {
+		want("it will soon wait for it, and it is being fetched", gofer.Pace{Pause: standard.herePause})
+	})
+	want("it will soon wait for it, and it is far away", gofer.Pace{Pause: standard.needPause})
 	s.OnNode = true
 	s.Expect(s.Locate(runsc.PagesFile, 5*snapshots.ChunkSize, 1))
-	want("it will soon wait for something else", gofer.Pace{Pause: promptPause, Turns: true})
+	want("it will soon wait for something else", gofer.Pace{Pause: standard.promptPause, Turns: true})
 	prompt = false
 	want("it will ask for something else, not at once", gofer.Pace{Turns: true})
-	r.reader = nil
+	src.reader = nil
 	want("nothing is read any longer", gofer.Pace{})
 }

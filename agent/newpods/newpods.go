@@ -1,4 +1,6 @@
-package restore
+// Package newpods starts new pods from snapshots without Kubernetes. Their shims ask for restores as those of all pods
+// do: see package restore.
+package newpods
 
 import (
 	"context"
@@ -9,7 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/podnames"
 	"diapause.dev/agent/requests"
+	"diapause.dev/agent/restore"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -18,8 +22,8 @@ import (
 	"diapause.dev/runsc/kubelet"
 )
 
-// PodsOptions says which new pods to start from a snapshot.
-type PodsOptions struct {
+// Options says which new pods to start from a snapshot.
+type Options struct {
 	Key   snapshot.Key
 	Name  string // of the new pod; empty: the origin pod's name and a suffix
 	Count int    // with more than one, "-0", "-1", ... is added to the name
@@ -38,29 +42,63 @@ const (
 	startParallel = 4
 )
 
-// Pods starts new pods from a snapshot without Kubernetes. It returns when all of them have all their memory. If some
-// pods cannot be restored, Pods removes them, and the error names each. The others stay.
-func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
+// removeTime bounds the removal of a pod that cannot be restored.
+const removeTime = time.Minute
+
+// Config is what new pods are started with.
+type Config struct {
+	Runtime  Runtime
+	Readers  *snapshots.Readers
+	Restores Restores
+}
+
+// Runtime is what new pods need of containerd. *cri.Client implements it.
+type Runtime interface {
+	podnames.Runtime
+	RunRestored(ctx context.Context, rec snapshot.Pod, o cri.RunOptions) (*cri.Pod, error)
+	RemovePod(ctx context.Context, id string) error
+}
+
+// Restores are the restores of this node. *restore.Restores implements it.
+type Restores interface {
+	// Fit returns why a snapshot cannot be restored on this node, as far as can be known without reading all of it.
+	Fit(ctx context.Context, s *snapshots.Reader) error
+	// Watch follows the restore of a pod that is about to be made from the snapshot with this UID, until Forget is called.
+	Watch(pod, uid string) *restore.WatchedPod
+}
+
+// Starter starts pods from snapshots. Its methods may be called concurrently.
+type Starter struct {
+	Config
+	names podnames.Names
+}
+
+// New returns what starts new pods on a node.
+func New(c Config) *Starter { return &Starter{Config: c} }
+
+// Start starts new pods from a snapshot without Kubernetes. It returns when all of them have all their memory. If some
+// pods cannot be restored, Start removes them, and the error names each. The others stay.
+func (st *Starter) Start(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
 	if pid, ok, err := new(kubelet.Finder).Running(); err != nil || ok {
 		return errors.Join(err, kubeletError(pid, o.Key))
 	}
-	s, err := rs.Readers.Open(ctx, snapshots.ID{Key: o.Key}, "")
+	s, err := st.Readers.Open(ctx, snapshots.ID{Key: o.Key}, "")
 	if err != nil {
 		return err
 	}
 	meta := s.Manifest.Meta
-	defer rs.Readers.Release(s)
-	if err := rs.fit(ctx, s); err != nil {
+	defer st.Readers.Release(s)
+	if err := st.Restores.Fit(ctx, s); err != nil {
 		return err
 	}
 	if o.Name == "" {
 		o.Name = meta.Origin.Pod + "-" + requests.NewID(3)
 	}
 	names := o.names()
-	release, err := rs.podNames.Claim(ctx, rs.Runtime, o.Key.Namespace, names)
+	release, err := st.names.Claim(ctx, st.Runtime, o.Key.Namespace, names)
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", o.Key, err)
 	}
@@ -70,7 +108,7 @@ func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 	g.SetLimit(startParallel)
 	for i, name := range names {
 		g.Go(func() error {
-			if err := rs.restorePod(ctx, meta, name, o); err != nil {
+			if err := st.restorePod(ctx, meta, name, o); err != nil {
 				errs[i] = fmt.Errorf("restore %s as %s: %w", o.Key, name, err)
 			}
 			return nil
@@ -81,7 +119,7 @@ func (rs *Restores) Pods(ctx context.Context, o PodsOptions) error {
 }
 
 // names returns the names of the new pods.
-func (o *PodsOptions) names() []string {
+func (o *Options) names() []string {
 	if o.Count == 1 {
 		return []string{o.Name}
 	}
@@ -92,7 +130,7 @@ func (o *PodsOptions) names() []string {
 	return names
 }
 
-func (o *PodsOptions) check() error {
+func (o *Options) check() error {
 	if err := o.Key.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
@@ -115,11 +153,11 @@ func kubeletError(pid int, k snapshot.Key) error {
 }
 
 // restorePod starts one pod and waits until it has all its memory.
-func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name string, o PodsOptions) error {
+func (st *Starter) restorePod(ctx context.Context, meta snapshot.Meta, name string, o Options) error {
 	start := time.Now()
-	watched := rs.watch(o.Key.Namespace+"/"+name, meta.UID)
-	defer watched.forget()
-	pod, err := rs.Runtime.RunRestored(ctx, meta.Pod, cri.RunOptions{
+	watched := st.Restores.Watch(o.Key.Namespace+"/"+name, meta.UID)
+	defer watched.Forget()
+	pod, err := st.Runtime.RunRestored(ctx, meta.Pod, cri.RunOptions{
 		Name: name,
 		Annotations: map[string]string{
 			podsnapshotv1.AnnotationRestoreFrom:      o.Key.String(),
@@ -129,50 +167,19 @@ func (rs *Restores) restorePod(ctx context.Context, meta snapshot.Meta, name str
 		Progress: func(stage string) { o.Progress(name+": "+stage, 0, 0) },
 	})
 	if err != nil {
-		return errors.Join(watched.get().cause(), err)
+		return errors.Join(watched.Cause(), err)
 	}
 	o.Restored(pod, time.Since(start))
-	if err := awaitLoaded(ctx, watched.get(),
+	if err := watched.AwaitLoaded(ctx,
 		func(done, total int64) { o.Progress(name+": load", done, total) }); err != nil {
-		return errors.Join(err, rs.removeFailed(ctx, pod))
+		return errors.Join(err, st.removeFailed(ctx, pod))
 	}
 	o.Loaded(pod, time.Since(start))
 	return nil
 }
 
-// loadPoll is how often loading is reported.
-const loadPoll = 200 * time.Millisecond
-
-// awaitLoaded waits until a sandbox has all its memory. If ctx ends first, awaitLoaded returns nil and the sandbox goes
-// on loading.
-func awaitLoaded(ctx context.Context, r *restore, progress func(done, total int64)) error {
-	if r == nil {
-		return errNotAsked
-	}
-	tick := time.NewTicker(loadPoll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-r.ended:
-			err := r.failure()
-			if err == nil {
-				progress(r.total, r.total)
-			}
-			return err
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			progress(r.progress())
-		}
-	}
-}
-
-// errNotAsked says that a pod has started and its shim has not asked the agent whether to restore it.
-var errNotAsked = errors.New("the pod was started cold and not restored: does its runtime handler run " +
-	"containerd-shim-diapause-v1?")
-
-func (rs *Restores) removeFailed(ctx context.Context, pod *cri.Pod) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+func (st *Starter) removeFailed(ctx context.Context, pod *cri.Pod) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
-	return rs.Runtime.RemovePod(ctx, pod.ID)
+	return st.Runtime.RemovePod(ctx, pod.ID)
 }

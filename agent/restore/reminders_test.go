@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
@@ -21,7 +20,6 @@ var sleepy = snapshot.PodRef{Namespace: "n", Name: "pod", UID: "uid"}
 
 // newest is a runtime that knows which of a pod's sandboxes is the newest.
 type newest struct {
-	Runtime
 	id  string
 	err error
 }
@@ -32,7 +30,7 @@ func (n *newest) Newest(context.Context, string, string) (string, error) { retur
 func newSleepyRig(t *testing.T) (a *rig, containerd *newest, request, dir string) {
 	t.Helper()
 	a, containerd = newRig(t), &newest{id: "sandbox"}
-	a.config.Runtime, a.config.Reminders = containerd, filepath.Join(t.TempDir(), "asleep")
+	a.newest = containerd
 	a.next(t)
 	a.make(t, "one", "page", snapshot.WholePod)
 	request, dir = a.prepareWake(t)
@@ -42,7 +40,7 @@ func newSleepyRig(t *testing.T) (a *rig, containerd *newest, request, dir string
 // remembered reports whether there is a reminder of the pod.
 func (a *rig) remembered(t *testing.T) bool {
 	t.Helper()
-	_, err := os.Stat(a.reminder("uid"))
+	_, err := os.Stat(a.reminders.Path("uid"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -52,14 +50,14 @@ func (a *rig) remembered(t *testing.T) bool {
 // reboot has the node be another boot later than the one in which the pod fell asleep.
 func (a *rig) reboot(t *testing.T) {
 	t.Helper()
-	m, err := sleep.ReadReminder(a.reminder("uid"))
+	m, err := sleep.ReadReminder(a.reminders.Path("uid"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Boot = "another"
 	b, err := json.Marshal(m)
 	if err == nil {
-		err = os.WriteFile(a.reminder("uid"), b, 0o600)
+		err = os.WriteFile(a.reminders.Path("uid"), b, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +69,7 @@ func (a *rig) unwake(t *testing.T) {
 	t.Helper()
 	err := sleep.Reminder{
 		Format: sleep.ReminderFormat, Pod: sleepy, Sandbox: "sandbox", Snapshot: saved, UID: "one", Unwoken: true,
-	}.Write(a.reminder("uid"))
+	}.Write(a.reminders.Path("uid"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +95,9 @@ func TestUnwoken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, request, _ := newSleepyRig(t)
 			a.Admit(request)
-			r, err := a.find(t.Context(), request)
+			r, err := a.registry.find(t.Context(), request)
 			if err == nil {
-				err = a.feed(r)
+				err = r.feed(a.reminders)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -111,7 +109,7 @@ func TestUnwoken(t *testing.T) {
 			if c.woken && !c.early {
 				a.Woken(request)
 			}
-			if n := len(a.unwoken); (n > 0) == c.woken {
+			if n := len(a.Restores.unwoken.all); (n > 0) == c.woken {
 				t.Errorf("%d wakes are kept", n)
 			}
 			if c.written {
@@ -139,9 +137,9 @@ func TestUnwokenUnderNextAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, request, _ := newSleepyRig(t)
 			a.Admit(request)
-			r, err := a.find(t.Context(), request)
+			r, err := a.registry.find(t.Context(), request)
 			if err == nil {
-				err = a.feed(r)
+				err = r.feed(a.reminders)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -173,9 +171,9 @@ func TestUnwokenWithoutAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, request, dir := newSleepyRig(t)
 			a.Admit(request)
-			r, err := a.find(t.Context(), request)
+			r, err := a.registry.find(t.Context(), request)
 			if err == nil {
-				err = errors.Join(a.Remember(request), a.feed(r))
+				err = errors.Join(a.Remember(request), r.feed(a.reminders))
 			}
 			if err != nil || a.remembered(t) {
 				t.Fatal("the pod is remembered while it wakes", err)
@@ -186,8 +184,8 @@ func TestUnwokenWithoutAgent(t *testing.T) {
 			}
 			a.next(t)
 			a.HoldAsleep(t.Context())
-			a.CleanReminders(t.Context())
-			if r, e := a.find(t.Context(), request); err != nil || e != nil || a.feed(r) == nil {
+			a.reminders.Clean(t.Context(), a.Preparing)
+			if r, e := a.registry.find(t.Context(), request); err != nil || e != nil || r.feed(a.reminders) == nil {
 				t.Error("a sandbox that has ended may get its image", err, e)
 			}
 			choice, again, err := a.Remembered(t.Context(), sleepy, "next")
@@ -206,7 +204,7 @@ func TestUnwokenWithoutAgent(t *testing.T) {
 			}
 			next, _, err := a.prepare(t.Context(), choice, sleepy, "next", 0)
 			if err == nil {
-				err = a.feed(next)
+				err = next.feed(a.reminders)
 			}
 			if err != nil || a.remembered(t) {
 				t.Errorf("its next sandbox is not restored, or it is remembered still: %v", err)
@@ -226,11 +224,11 @@ func TestRemember(t *testing.T) {
 	if c, again, err := a.Remembered(t.Context(), sleepy, "next"); again || err != nil {
 		t.Errorf("without a reboot it is restored from %+v, %v", c, err)
 	}
-	a.CleanReminders(t.Context())
+	a.reminders.Clean(t.Context(), a.Preparing)
 	if !a.remembered(t) {
 		t.Error("a pod that sleeps is forgotten")
 	}
-	r, err := a.find(t.Context(), request)
+	r, err := a.registry.find(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +256,7 @@ func TestRememberOnlyAsleep(t *testing.T) {
 	if err := errors.Join(a.Remember(request), sleep.Unmark(dir)); err != nil {
 		t.Fatal(err)
 	}
-	a.CleanReminders(t.Context())
+	a.reminders.Clean(t.Context(), a.Preparing)
 	if a.remembered(t) {
 		t.Error("a pod that has ended in its sleep is remembered")
 	}
@@ -305,7 +303,7 @@ func TestRemembered(t *testing.T) {
 	if _, again, err := a.Remembered(t.Context(), sleepy, "next"); again || !errors.Is(err, containerd.err) {
 		t.Errorf("containerd does not answer: %v, %v", again, err)
 	}
-	a.CleanReminders(t.Context())
+	a.reminders.Clean(t.Context(), a.Preparing)
 	if !a.remembered(t) {
 		t.Error("the pod is forgotten while containerd does not answer")
 	}
@@ -313,7 +311,7 @@ func TestRemembered(t *testing.T) {
 	if _, again, err := a.Remembered(t.Context(), sleepy, "next"); again || err != nil {
 		t.Errorf("another sandbox has run: %v, %v", again, err)
 	}
-	a.CleanReminders(t.Context())
+	a.reminders.Clean(t.Context(), a.Preparing)
 	if a.remembered(t) || a.Needed(saved, "") != "" {
 		t.Error("a pod that has run since is remembered")
 	}
@@ -337,11 +335,11 @@ func TestRemindersOfARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	containerd.id = "next"
-	a.CleanReminders(t.Context())
+	a.reminders.Clean(t.Context(), a.Preparing)
 	if !a.remembered(t) {
 		t.Error("the pod is forgotten before its sandbox has got anything")
 	}
-	if err := a.feed(r); err != nil || a.remembered(t) {
+	if err := r.feed(a.reminders); err != nil || a.remembered(t) {
 		t.Errorf("the pod is remembered: %v", err)
 	}
 }
@@ -367,7 +365,7 @@ func TestRestoreGivenUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				if containerd.id = id; fed {
-					if err := a.feed(r); err != nil {
+					if err := r.feed(a.reminders); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -390,77 +388,17 @@ func TestRestoreGivenUp(t *testing.T) {
 	}
 }
 
-// TestEndedAsleep: a pod that ended in its sleep, or slept when the node went down, is known until the cluster has
-// decided about its snapshot. One that sleeps, has woken, or has had another sandbox since is none.
-func TestEndedAsleep(t *testing.T) {
-	for name, c := range map[string]struct {
-		asleep, woken, rebooted bool
-		newest                  string
-		want                    bool
-	}{
-		"ended":                {newest: "sandbox", want: true},
-		"ended and removed":    {want: true},
-		"rebooted":             {newest: "sandbox", rebooted: true, want: true},
-		"rebooted and removed": {rebooted: true, want: true},
-		"asleep":               {newest: "sandbox", asleep: true},
-		"woken":                {newest: "sandbox", woken: true},
-		"started anew":         {newest: "next"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, containerd, request, dir := newSleepyRig(t)
-			err := a.Remember(request)
-			if r, e := a.find(t.Context(), request); c.woken {
-				err = errors.Join(err, e, a.feed(r))
-			}
-			if !c.asleep {
-				err = errors.Join(err, sleep.Unmark(dir))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.rebooted {
-				a.reboot(t)
-			}
-			containerd.id = c.newest
-			a.next(t)
-			a.Join(noCluster{})
-			a.HoldAsleep(t.Context())
-			a.CleanReminders(t.Context())
-			pod, ended, err := a.EndedAsleep(t.Context(), saved, "one")
-			if ended != c.want || err != nil || ended && pod != sleepy {
-				t.Errorf("%+v, %v, %v, want %v", pod, ended, err, c.want)
-			}
-			if _, ended, err := a.EndedAsleep(t.Context(), saved, "two"); ended || err != nil {
-				t.Errorf("on another snapshot: %v, %v", ended, err)
-			}
-			if a.remembered(t) != (c.want || c.asleep) {
-				t.Errorf("remembered: %v", a.remembered(t))
-			}
-			for uid := range a.endedAsleep {
-				a.endedAsleep[uid] = time.Now().Add(-endedTime - time.Second)
-			}
-			a.CleanReminders(t.Context())
-			if a.remembered(t) != (c.asleep || c.rebooted && c.newest == "sandbox") {
-				t.Errorf("after an hour, remembered: %v", a.remembered(t))
-			}
-		})
-	}
-}
-
-// noCluster is told nothing.
-type noCluster struct{ Cluster }
-
 // TestForgetFails: a sandbox gets nothing while its pod cannot be forgotten.
 func TestForgetFails(t *testing.T) {
 	a, _, request, _ := newSleepyRig(t)
-	r, err := a.find(t.Context(), request)
+	r, err := a.registry.find(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(a.reminder("uid"), "occupied"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(a.reminders.Path("uid"), "occupied"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.feed(r); err == nil || r.fed.Load() {
+	if err := r.feed(a.reminders); err == nil || r.fed.Load() {
 		t.Error("the sandbox may get its image")
 	}
 }
@@ -468,19 +406,19 @@ func TestForgetFails(t *testing.T) {
 // TestHostileReminders reads what no agent has written.
 func TestHostileReminders(t *testing.T) {
 	a, _, _, _ := newSleepyRig(t)
-	if err := os.MkdirAll(a.Reminders, 0o700); err != nil {
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{
 		"", "{", "[]", `{"boot":"x","pod":{},"snapshot":{"Namespace":"../..","Name":"x"}}`, `{"format":99}`,
 		`{"boot":"` + string(make([]byte, 8<<10)) + `"}`,
 	} {
-		if err := os.WriteFile(a.reminder("uid"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(a.reminders.Path("uid"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if c, again, err := a.Remembered(t.Context(), sleepy, "next"); again || err != nil {
 			t.Errorf("%.40q: %+v, %v", text, c, err)
 		}
-		a.CleanReminders(t.Context())
+		a.reminders.Clean(t.Context(), a.Preparing)
 	}
 }

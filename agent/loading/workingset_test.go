@@ -1,12 +1,14 @@
-package restore
+package loading
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
 
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/agent/workingset"
 	"diapause.dev/api/snapshot"
@@ -27,8 +29,30 @@ func (b *busy) ReadAt(ctx context.Context, name string, p []byte, off int64) err
 	return b.Backend.ReadAt(ctx, name, p, off)
 }
 
-// farSnapshot returns a rig, the reader of a snapshot that is only in a store, and that store's backend.
-func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
+// newLoader returns the loader of a node, and its stores.
+func newLoader(t *testing.T) (*Loader, *snapshots.Stores) {
+	t.Helper()
+	dir := t.TempDir()
+	stores, err := snapshots.Open(t.Context(), snapshots.Options{
+		StateDir: dir, Store: "dir:" + dir + "/store", Opened: func() {}, Logger: journaltest.Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := lifetime.New(t.Context())
+	t.Cleanup(func() {
+		life.End(errkind.ErrStopping)
+		life.Wait()
+		if err := stores.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	readers := snapshots.OpenReaders(stores, life)
+	return New(Config{Readers: readers, Life: life, Logger: journaltest.Quiet}), stores
+}
+
+// farSnapshot returns a loader, the reader of a snapshot that is only in a store, and that store's backend.
+func farSnapshot(t *testing.T) (*Loader, *snapshots.Reader, *busy) {
 	t.Helper()
 	b := &busy{Backend: storagetest.NewDir(t).Backend()}
 	far := storagetest.OpenStore(t, b)
@@ -40,32 +64,30 @@ func farSnapshot(t *testing.T) (*rig, *snapshots.Reader, *busy) {
 		image[runsc.PagesFile] = append(image[runsc.PagesFile], storagetest.Bytes(uint64(i+2), snapshots.ChunkSize))
 	}
 	m := storagetest.Write(t, far, snapshot.Key{Namespace: "ns", Name: "one"}, nil, image)
-	rs := newRig(t)
-	s := &snapshots.Reader{Reader: storage.NewReader(m, rs.stores.Spool(), far), Manifest: m, Far: far}
+	l, stores := newLoader(t)
+	s := &snapshots.Reader{Reader: storage.NewReader(m, stores.Spool(), far), Manifest: m, Far: far}
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return rs, s, b
+	return l, s, b
 }
 
 // TestGuided: a sandbox that is told the working set loads that first. It hardly waits then, but the working set stays.
 func TestGuided(t *testing.T) {
-	rs, s, _ := farSnapshot(t)
+	l, s, _ := farSnapshot(t)
 	set := slices.Concat(s.Locate(runsc.PagesFile, 50*snapshots.ChunkSize, snapshots.ChunkSize+1),
 		s.Locate(runsc.StateFile, 0, 1), s.Locate(runsc.PagesFile, 7*snapshots.ChunkSize, 1))
-	rs.record(s, set)
-	rs.Life.Wait()
-	r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
-	r.reader = s
-	src := &source{rs: rs.Restores, restore: r}
-	if n, err := src.Size(runsc.WorkingSetFile); n != 0 || err != nil {
+	l.record(s, set)
+	l.Life.Wait()
+	src := l.Image(Options{Request: "r", ID: snapshots.ID{Key: s.Manifest.Meta.Key}}, s)
+	if n, err := src.Size(t.Context(), runsc.WorkingSetFile); n != 0 || err != nil {
 		t.Errorf("before the working set is known it has %d bytes, %v", n, err)
 	}
-	rs.prefetch(t.Context(), s)
-	rs.Life.Wait()
+	l.prefetch(t.Context(), s)
+	l.Life.Wait()
 	want := runsc.AppendWorkingSet(nil, runsc.Extent{Off: 50 * snapshots.ChunkSize, Size: 2 * snapshots.ChunkSize})
 	want = runsc.AppendWorkingSet(want, runsc.Extent{Off: 7 * snapshots.ChunkSize, Size: snapshots.ChunkSize})
-	n, err := src.Size(runsc.WorkingSetFile)
+	n, err := src.Size(t.Context(), runsc.WorkingSetFile)
 	if err != nil || n != int64(len(want)) {
 		t.Fatalf("the working set has %d bytes, %v; want %d", n, err, len(want))
 	}
@@ -73,14 +95,14 @@ func TestGuided(t *testing.T) {
 	got := make([]byte, n)
 	for off := range n / 8 {
 		src.Asked(runsc.WorkingSetFile, off*8, 8, gofer.Awaited)
-		if err := src.ReadAt(t.Context(), runsc.WorkingSetFile, off*8, got[off*8:off*8+8]); err != nil {
+		if err := src.ReadWorkingSet(off*8, got[off*8:off*8+8]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the working set is %x, want %x", got, want)
 	}
-	if err := src.ReadAt(t.Context(), runsc.WorkingSetFile, n-7, got[:8]); err == nil {
+	if err := src.ReadWorkingSet(n-7, got[:8]); err == nil {
 		t.Error("something lies behind the working set")
 	}
 	src.Asked(runsc.PagesFile, 7*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Ahead)
@@ -88,19 +110,19 @@ func TestGuided(t *testing.T) {
 	src.Asked(runsc.PagesFile, 9*snapshots.ChunkSize, snapshots.ChunkSize, gofer.Awaited)
 	wanted := slices.Concat(s.Locate(runsc.PagesFile, 7*snapshots.ChunkSize, 1),
 		s.Locate(runsc.PagesFile, 9*snapshots.ChunkSize, 1))
-	if got := r.asked.Chunks(); !slices.Equal(got, wanted) {
+	if got := src.asked.Chunks(); !slices.Equal(got, wanted) {
 		t.Errorf("recorded %v, want what is expected or waited for since the sandbox knows the working set, %v", got, wanted)
 	}
 }
 
 // TestHostileWorkingSet: a working set in the store that names any number of chunks is cut off.
 func TestHostileWorkingSet(t *testing.T) {
-	rs, s, _ := farSnapshot(t)
+	l, s, _ := farSnapshot(t)
 	many := slices.Repeat(s.Locate(runsc.PagesFile, 0, 2*snapshots.ChunkSize), workingset.Max)
 	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, many); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(rs.known(t.Context(), s)); n != workingset.Max {
+	if n := len(l.known(t.Context(), s)); n != workingset.Max {
 		t.Errorf("%d chunks are known, want %d", n, workingset.Max)
 	}
 	if n := s.Expected().Chunks(); n != maxExpected {
@@ -110,7 +132,7 @@ func TestHostileWorkingSet(t *testing.T) {
 
 // TestWorkingSet: what a sandbox asked for is recorded once, and prefetched before the next sandbox asks.
 func TestWorkingSet(t *testing.T) {
-	rs, s, b := farSnapshot(t)
+	l, s, b := farSnapshot(t)
 	var a workingset.Asked
 	for _, i := range []int64{70, 57, 70, 71} {
 		a.Add(s.Reader, runsc.PagesFile, i*snapshots.ChunkSize+10, snapshots.ChunkSize/2, workingset.Max)
@@ -125,17 +147,17 @@ func TestWorkingSet(t *testing.T) {
 	if got := index(); !slices.Equal(got, []uint32{70, 57, 71, 56}) {
 		t.Fatalf("asked for %v", got)
 	}
-	rs.record(s, a.Chunks())
-	rs.Life.Wait()
-	rs.record(s, a.Chunks()[:1]) // by another restore
-	rs.Life.Wait()
+	l.record(s, a.Chunks())
+	l.Life.Wait()
+	l.record(s, a.Chunks()[:1]) // by another restore
+	l.Life.Wait()
 	head := s.Locate(runsc.PagesFile, 0, headBytes)
-	if got := rs.first(t.Context(), s); !slices.Equal(got, append(head, a.Chunks()...)) {
+	if got := l.first(t.Context(), s); !slices.Equal(got, append(head, a.Chunks()...)) {
 		t.Errorf("recorded: %v", got)
 	}
 
-	rs.prefetch(t.Context(), s)
-	rs.Life.Wait()
+	l.prefetch(t.Context(), s)
+	l.Life.Wait()
 	before := b.reads.Load()
 	p := make([]byte, snapshots.ChunkSize)
 	for file, off := range map[string]int64{
@@ -158,14 +180,14 @@ func TestWorkingSet(t *testing.T) {
 // TestNoWorkingSet: without a working set, the memory is prefetched from its beginning on. If the snapshot is not in
 // the store, nothing is recorded. If the snapshot is on the node, only a working set is prefetched.
 func TestNoWorkingSet(t *testing.T) {
-	rs, s, b := farSnapshot(t)
-	if got := rs.first(t.Context(), s); len(got) != 80 || got[0].Index != 0 {
+	l, s, b := farSnapshot(t)
+	if got := l.first(t.Context(), s); len(got) != 80 || got[0].Index != 0 {
 		t.Errorf("%v", got)
 	}
 	s.OnNode = true
 	before := b.reads.Load()
-	rs.prefetch(t.Context(), s)
-	rs.Life.Wait()
+	l.prefetch(t.Context(), s)
+	l.Life.Wait()
 	if n := b.reads.Load() - before; n != 0 {
 		t.Errorf("%d reads of what is on the node", n)
 	}
@@ -173,71 +195,16 @@ func TestNoWorkingSet(t *testing.T) {
 	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, near); err != nil {
 		t.Fatal(err)
 	}
-	rs.prefetch(t.Context(), s)
-	rs.Life.Wait()
+	l.prefetch(t.Context(), s)
+	l.Life.Wait()
 	if !s.Has(runsc.PagesFile, 7*snapshots.ChunkSize, 1) || s.Has(runsc.PagesFile, 0, 1) {
 		t.Error("of a snapshot on the node not just the working set is decoded")
 	}
 	other := storagetest.NewDir(t)
 	s.Far = other
-	rs.record(s, files(t.Context(), s))
-	rs.Life.Wait()
+	l.record(s, files(t.Context(), s))
+	l.Life.Wait()
 	if _, err := other.WorkingSet(t.Context(), s.Manifest); err == nil {
 		t.Error("recorded beside no snapshot")
-	}
-}
-
-// TestPartialWorkingSet: nothing is recorded of a restore that failed or that another agent began. If such a restore
-// was recorded all the same, the next complete one replaces its working set.
-func TestPartialWorkingSet(t *testing.T) {
-	rs, s, _ := farSnapshot(t)
-	restored := func(end func(*restore)) []storage.ChunkRef {
-		t.Helper()
-		rs.Readers.Retain(s) // one more than the restore
-		rs.Readers.Retain(s)
-		r := newRestore(record{Request: "r", Key: s.Manifest.Meta.Key})
-		r.reader, r.serving = s, 1
-		r.asked.Add(s.Reader, runsc.PagesFile, 0, 3*snapshots.ChunkSize, workingset.Max)
-		rs.all[r.Request] = r
-		end(r)
-		rs.Life.Wait()
-		<-r.ended
-		set, err := s.Far.WorkingSet(t.Context(), s.Manifest)
-		if err != nil && !errors.Is(err, storage.ErrNotFound) {
-			t.Fatal(err)
-		}
-		return set
-	}
-	failure := errors.New("it failed")
-	ended := func(r *restore, end gofer.End) { (&source{rs: rs.Restores, restore: r}).Ended(end, nil) }
-	for name, end := range map[string]func(*restore){
-		"a read failed":         func(r *restore) { r.note(failure); ended(r, gofer.Loaded) },
-		"the shim says so":      func(r *restore) { rs.Reported(r.Request, r.SandboxID, failure); ended(r, gofer.Lost) },
-		"so, without a sidecar": func(r *restore) { r.serving = 0; rs.Reported(r.Request, r.SandboxID, failure) },
-		"another agent began":   func(r *restore) { r.revived = true; ended(r, gofer.Loaded) },
-	} {
-		if set := restored(end); len(set) > 0 {
-			t.Errorf("%s: recorded %v", name, set)
-		}
-	}
-	if err := s.Far.PutWorkingSet(t.Context(), s.Manifest, s.Locate(runsc.PagesFile, 0, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if set := restored(func(r *restore) { ended(r, gofer.Loaded) }); len(set) != 3 {
-		t.Errorf("recorded: %v", set)
-	}
-	more := s.Locate(runsc.PagesFile, 9*snapshots.ChunkSize, 1)
-	if set := restored(func(r *restore) {
-		r.asked.Add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, workingset.Max)
-		r.note(failure)
-		ended(r, gofer.Loaded)
-	}); len(set) != 3 || slices.Contains(set, more[0]) {
-		t.Errorf("a restore that failed has changed it to %v", set)
-	}
-	if set := restored(func(r *restore) {
-		r.asked.Add(s.Reader, runsc.PagesFile, 9*snapshots.ChunkSize, 1, workingset.Max)
-		ended(r, gofer.Loaded)
-	}); len(set) != 4 || !slices.Contains(set, more[0]) {
-		t.Errorf("after another restore it is %v, want one more", set)
 	}
 }
