@@ -61,7 +61,7 @@ var errNotBegun = fmt.Errorf("not begun within %v", beginTime)
 func (c *captures) tellWaiting(j *record.Job) func(stage string, done, total int64) {
 	var loads, memory sync.Once
 	tell := func(format string, args ...any) {
-		c.objects.Event(j.Pod, j.Asker.About(), corev1.EventTypeNormal, objects.ActionCheckpoint,
+		c.objects.Events.Event(j.Pod, j.Asker.About(), corev1.EventTypeNormal, objects.ActionCheckpoint,
 			fmt.Sprintf(format, args...))
 	}
 	return func(stage string, done, total int64) {

@@ -36,7 +36,7 @@ func (c *confirmations) await(ctx context.Context, ref snapshot.PodRef, k snapsh
 		return nil
 	}
 	say := time.AfterFunc(rules.SayTime, func() {
-		c.objects.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
+		c.objects.Events.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
 			fmt.Sprintf("Waiting: the controller has not confirmed PodSnapshot %s yet", k))
 	})
 	defer say.Stop()

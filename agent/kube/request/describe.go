@@ -69,7 +69,7 @@ func initialized(pod *corev1.Pod) error {
 
 func (d *descriptions) by(ctx context.Context, ref snapshot.PodRef, p *rules.Plan) checkpoint.Description {
 	return checkpoint.Description{
-		Cluster: d.objects.IdentityOrNone(ctx), NamespaceUID: d.objects.NamespaceOrNone(ctx, ref.Namespace),
+		Cluster: d.objects.IDs.IdentityOrNone(ctx), NamespaceUID: d.objects.IDs.NamespaceOrNone(ctx, ref.Namespace),
 		ServiceAccount: p.ServiceAccount, Group: p.Group,
 		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop, Inheritable: p.Inheritable,
 		NetAdmin: p.NetAdmin,

@@ -83,10 +83,10 @@ func (r *reporter) announce(ctx context.Context, s *podsnapshotv1.PodSnapshot, b
 		r.waiters.kick(d)
 	}
 	if ready && !before {
-		r.objects.Event(e.Pod, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
+		r.objects.Events.Event(e.Pod, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
 			fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
 		if warning := rules.Warning(s); warning != "" {
-			r.objects.Event(e.Pod, k, corev1.EventTypeWarning, objects.ActionCheckpoint,
+			r.objects.Events.Event(e.Pod, k, corev1.EventTypeWarning, objects.ActionCheckpoint,
 				fmt.Sprintf("PodSnapshot %s was made, but %s", k, warning))
 		}
 	}
@@ -119,10 +119,10 @@ func (r *reporter) tellBad(s *podsnapshotv1.PodSnapshot) {
 	}
 	switch {
 	case rules.Lost(s) && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint):
-		r.objects.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
+		r.objects.Events.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
 			fmt.Sprintf("PodSnapshot %s is lost: %s", objects.KeyOf(s), rules.WhyNotReady(s)))
 	case !rules.Lost(s) && why != "":
-		r.objects.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
+		r.objects.Events.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
 			fmt.Sprintf("PodSnapshot %s can be restored only on node %s: %s", objects.KeyOf(s), r.nodeName, why))
 	}
 }

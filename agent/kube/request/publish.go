@@ -81,7 +81,7 @@ func (p *publisher) home(ctx context.Context, q journal.Request) error {
 	if q.NamespaceUID == "" {
 		return nil
 	}
-	uid, err := p.objects.NamespaceUID(ctx, q.Key.Namespace)
+	uid, err := p.objects.IDs.NamespaceUID(ctx, q.Key.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return errNamespaceGone

@@ -169,7 +169,7 @@ func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (
 
 // Unsaved implements agent.Cluster. It makes an event on the pod that says why.
 func (rs *Requests) Unsaved(ref snapshot.PodRef, err error) {
-	rs.objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+	rs.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 		"Failed to checkpoint the pod: "+err.Error())
 }
 

@@ -135,7 +135,7 @@ func (sv *server) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 func (sv *server) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
 	err := a.fail(ctx, why)
 	if err == nil && pod != nil {
-		sv.objects.Event(objects.RefOf(pod), a.asker().About(), corev1.EventTypeWarning, objects.ActionCheckpoint,
+		sv.objects.Events.Event(objects.RefOf(pod), a.asker().About(), corev1.EventTypeWarning, objects.ActionCheckpoint,
 			fmt.Sprintf("Failed to checkpoint the pod: %s", why))
 	}
 	return sv.answer(a, err)

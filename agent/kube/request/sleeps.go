@@ -95,7 +95,7 @@ func (sl *sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot
 // deletedAsleep reports whether a pod is being deleted or gone, and whether it was to be saved then. What its policy
 // says counts while there is a Pod object; later, what it said when the pod fell asleep.
 func (sl *sleeps) deletedAsleep(ctx context.Context, ref snapshot.PodRef) (deleted, save bool, err error) {
-	if sl.objects.NamespaceEnds(ctx, ref.Namespace) {
+	if sl.objects.IDs.NamespaceEnds(ctx, ref.Namespace) {
 		return true, false, nil
 	}
 	pod := new(corev1.Pod)

@@ -147,7 +147,7 @@ func (e *endings) terminate(t *termination, ref snapshot.PodRef) {
 	pod, err := e.ending(t, ref)
 	if errors.Is(err, errUnsure) {
 		e.log.Warn("a container ends, and its pod is not saved", "pod", ref.String(), "error", err)
-		e.objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		e.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 			"A container ends, and the pod is not saved: "+err.Error())
 		pod, err = nil, nil
 	}
@@ -161,7 +161,7 @@ func (e *endings) terminate(t *termination, ref snapshot.PodRef) {
 	t.saved = err == nil
 	if err != nil {
 		e.log.Warn("a pod ends without having been saved", "pod", ref.String(), "error", err)
-		e.objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		e.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 			"The pod ends without having been saved: "+err.Error())
 	}
 }
@@ -190,7 +190,7 @@ func (e *endings) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, erro
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w within %v: %w", errUnsure, patience, err)
-	case pod == nil || e.objects.NamespaceEnds(e.work.life, pod.Namespace): // no successor, nor a PodSnapshot
+	case pod == nil || e.objects.IDs.NamespaceEnds(e.work.life, pod.Namespace): // no successor, nor a PodSnapshot
 		return nil, nil
 	}
 	return pod, nil

@@ -132,7 +132,7 @@ func (a *answers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error) 
 		return podsnapshotv1.SleepAsleep, nil
 	}
 	if err != nil {
-		a.objects.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
+		a.objects.Events.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
 			objects.ActionSleep, "The pod stays awake: "+err.Error())
 		return podsnapshotv1.SleepFailed, err
 	}

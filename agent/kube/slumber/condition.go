@@ -72,7 +72,7 @@ func (c *conditions) show(ctx context.Context, pod *corev1.Pod, mark shimsleep.M
 	if was && now.Reason == podsnapshotv1.ReasonSlept || now.Reason == podsnapshotv1.ReasonEnded { // no news
 		return nil
 	}
-	c.objects.SleepEvent(objects.RefOf(pod), eventType(now.Reason), now.Reason, action, now.Message)
+	c.objects.Events.SleepEvent(objects.RefOf(pod), eventType(now.Reason), now.Reason, action, now.Message)
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (f *faults) tell(name types.NamespacedName, pod *corev1.Pod) {
 	}
 	f.mu.Unlock()
 	if news {
-		f.objects.AnnotationEvent(pod, now.text)
+		f.objects.Events.AnnotationEvent(pod, now.text)
 	}
 }
 

@@ -91,8 +91,8 @@ func (c *checker) atHome(ctx context.Context, pod *corev1.Pod, s *podsnapshotv1.
 		what, stored string
 		read         func() (string, error)
 	}{
-		{"cluster", o.Cluster, func() (string, error) { return c.objects.Identity(ctx) }},
-		{"namespace", o.NamespaceUID, func() (string, error) { return c.objects.NamespaceOf(ctx, pod) }},
+		{"cluster", o.Cluster, func() (string, error) { return c.objects.IDs.Identity(ctx) }},
+		{"namespace", o.NamespaceUID, func() (string, error) { return c.objects.IDs.NamespaceOf(ctx, pod) }},
 	} {
 		if x.stored == "" { // an earlier agent has made it, or one that did not reach the API server
 			continue

@@ -97,7 +97,7 @@ func tellDropped(o *objects.Objects, pod *corev1.Pod) {
 		if n > maxDropped {
 			message += fmt.Sprintf(" and %d more", n-maxDropped)
 		}
-		o.Event(objects.RefOf(pod), snapshot.Key{}, corev1.EventTypeWarning, objects.ActionStart, message)
+		o.Events.Event(objects.RefOf(pod), snapshot.Key{}, corev1.EventTypeWarning, objects.ActionStart, message)
 	}
 }
 

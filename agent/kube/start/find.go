@@ -111,7 +111,8 @@ func (f *finder) tellNearest(newPod rules.NewPod, policy *podsnapshotv1.PodSnaps
 	message := fmt.Sprintf(
 		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
 		policy.Name, objects.KeyOf(s), strings.Join(differences, "; "))
-	f.objects.Event(objects.RefOf(newPod.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore, message)
+	f.objects.Events.Event(objects.RefOf(newPod.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore,
+		message)
 }
 
 // groupOf returns the PodSnapshots that have the labels of a pod's group. There may be others among them.

@@ -67,7 +67,7 @@ func (rp *reporter) restored(ctx context.Context, ref snapshot.PodRef, key snaps
 	if !rp.tryReport(ctx, &r) {
 		return fmt.Errorf("the API server has not been told within %v that pod %s is restored from %s", writeTime, ref, key)
 	}
-	rp.objects.Event(ref, key, corev1.EventTypeNormal, objects.ActionRestore, condition.Message)
+	rp.objects.Events.Event(ref, key, corev1.EventTypeNormal, objects.ActionRestore, condition.Message)
 	rp.reportLater(r)
 	return nil
 }
@@ -81,7 +81,7 @@ func (rp *reporter) notRestored(ctx context.Context, ref snapshot.PodRef, key sn
 		Reason: whyNot(failure), Message: rules.Message(failure.Error()),
 	})}
 	written := rp.tryReport(ctx, &r)
-	rp.objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
+	rp.objects.Events.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
 		"Failed to restore the pod: "+failure.Error())
 	if written {
 		r.turn.end()
@@ -102,7 +102,7 @@ func whyNot(failure error) string {
 // PodRestored becomes False in the background: what was restored is lost.
 func (rp *reporter) startsAnew(pod *corev1.Pod, message string) {
 	ref := objects.RefOf(pod)
-	rp.objects.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
+	rp.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
 	for _, c := range pod.Status.Conditions {
 		if c.Type == podsnapshotv1.ConditionPodRestored && c.Status == corev1.ConditionTrue {
 			rp.reportLater(report{pod: ref, turn: rp.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
