@@ -12,17 +12,12 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/snapshots"
 )
-
-// background is the work that outlives what has begun it. It ends with life.
-type background struct {
-	life context.Context // set before there is any work
-	sync.WaitGroup
-}
 
 // checkpointer saves pods.
 type checkpointer interface {
@@ -36,7 +31,7 @@ type captures struct {
 	names   *names.Clock
 	records *record.Records
 	waiters *waiters
-	work    *background
+	work    *control.Background
 	log     *slog.Logger
 }
 
@@ -83,9 +78,9 @@ func (c *captures) tellWaiting(j *record.Job) func(stage string, done, total int
 // checkpoint carries a job out, and requeues everything that waits for its outcome.
 func (c *captures) checkpoint(j *record.Job) {
 	log := c.log.With("pod", j.Pod.String())
-	ctx, cancel := context.WithTimeoutCause(c.work.life, beginTime, errNotBegun)
+	ctx, cancel := context.WithTimeoutCause(c.work.Life, beginTime, errNotBegun)
 	defer cancel()
-	_, err := c.node.Checkpoint(ctx, c.work.life, checkpoint.Options{
+	_, err := c.node.Checkpoint(ctx, c.work.Life, checkpoint.Options{
 		Target: j.Pod.UID, Named: func() (string, error) { return c.records.Name(j, c.names) },
 		Stop: j.Plan.Stop, Completed: j.Plan.Stop,
 		Progress: c.tellWaiting(j),
@@ -102,4 +97,29 @@ func (c *captures) checkpoint(j *record.Job) {
 	}
 	c.waiters.kick(j.Requester)
 	c.waiters.nextTurn(j.Pod)
+}
+
+// turnPause is how often a save looks whether the pod's former checkpoint is over.
+const turnPause = 25 * time.Millisecond
+
+// ending carries out the job for a pod that is being ended. All of it ends with ctx.
+func (c *captures) ending(ctx context.Context, j *record.Job) error {
+	for !c.records.Jobs.Add(j) {
+		select {
+		case <-time.After(turnPause):
+		case <-ctx.Done():
+			return fmt.Errorf("the pod is being checkpointed: %w", context.Cause(ctx))
+		}
+	}
+	_, err := c.node.Checkpoint(ctx, ctx, checkpoint.Options{
+		Target: j.Pod.UID, Named: func() (string, error) { return c.records.Name(j, c.names) },
+		Stop: true, Ending: true, NoWait: true,
+		Progress: c.tellWaiting(j),
+		Spooled:  func(f *snapshots.Found, _ string) { c.waiters.captured(f.Manifest.Meta.Key) },
+	})
+	if k := c.records.Jobs.End(j, err); k.Name != "" {
+		c.waiters.progressed(k)
+	}
+	c.waiters.nextTurn(j.Pod)
+	return err
 }

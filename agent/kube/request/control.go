@@ -118,7 +118,7 @@ func (rs *Requests) serveSnapshot(ctx context.Context, r reconcile.Request) (rec
 	}
 	again, err := rs.reporter.report(ctx, s)
 	if err == nil {
-		err = rs.sleeps.show(ctx, s)
+		err = rs.sleeps.Show(ctx, s)
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"diapause.dev/agent/kube/ending"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/removal"
@@ -36,7 +37,7 @@ type deletions struct {
 // deleting is what deletions need of the agent.
 type deleting interface {
 	forgetter
-	needing
+	ending.Needing
 	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
 	Detach(ctx context.Context, key snapshot.Key, uid string) error
 }
@@ -55,7 +56,7 @@ func (d *deletions) serve(ctx context.Context, s *podsnapshotv1.PodSnapshot) err
 	if err != nil {
 		return err
 	}
-	if sleepsOn(d.node, s) {
+	if ending.SleepsOn(d.node, s) {
 		return d.outlive(ctx, s, location)
 	}
 	switch {

@@ -31,6 +31,11 @@ func (p *plans) prepare(ctx context.Context, pod *corev1.Pod) (*rules.Plan, erro
 	return p.prepareBy(ctx, pod, rules.Prepare)
 }
 
+// termination returns the plan for the checkpoint of a pod that is told to end, or a refusal.
+func (p *plans) termination(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error) {
+	return p.prepareBy(ctx, pod, rules.PrepareTermination)
+}
+
 // prepareBy returns the plan that a rule makes for a pod's checkpoint, or a refusal.
 func (p *plans) prepareBy(ctx context.Context, pod *corev1.Pod,
 	rule func(*corev1.Pod, []podsnapshotv1.PodSnapshotPolicy, rules.Find) (*rules.Plan, error),

@@ -47,7 +47,7 @@ func (r *reporter) report(ctx context.Context, s *podsnapshotv1.PodSnapshot) (ag
 			return 0, err
 		}
 		set := func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetProgress(s, p) }
-		if err := writeStatus(ctx, r.objects, s, set); err != nil {
+		if err := r.objects.WriteStatus(ctx, s, set); err != nil {
 			return 0, err
 		}
 		if !bad {
@@ -195,20 +195,4 @@ func (r *reporter) progressOf(ctx context.Context, s *podsnapshotv1.PodSnapshot,
 		p.Failed = fmt.Sprintf("node %s no longer has this snapshot", r.nodeName)
 	}
 	return p, nil
-}
-
-// writeStatus makes a change of the status of one of this node's PodSnapshots. Change reports whether it is one.
-func writeStatus(ctx context.Context, o *objects.Objects, s *podsnapshotv1.PodSnapshot,
-	change func(*podsnapshotv1.PodSnapshot) bool,
-) error {
-	before := s.DeepCopy()
-	if !change(s) {
-		return nil
-	}
-	if err := o.Status().Patch(ctx, s, client.MergeFrom(before)); err != nil {
-		o.Unsure(objects.KeyOf(s))
-		return fmt.Errorf("status of PodSnapshot %s: %w", objects.KeyOf(s), err)
-	}
-	o.Wrote(s)
-	return nil
 }

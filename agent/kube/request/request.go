@@ -24,6 +24,8 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/ending"
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
@@ -51,7 +53,7 @@ type Node interface {
 	publishing
 	reporting
 	deleting
-	sleepers
+	ending.Sleepers
 	Requests() ([]journal.Request, error)
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
 	AsleepPod(uid string) (m sleep.Mark, ok bool)
@@ -64,19 +66,19 @@ type Requests struct {
 	nodeName string
 	names    *names.Clock
 	records  *record.Records
-	work     *background
+	work     *control.Background
 	waiters  *waiters
 
 	server        *server
 	publisher     *publisher
 	reporter      *reporter
-	sleeps        *sleeps
+	sleeps        *ending.Sleeps
 	deletions     *deletions
 	copies        *copies
 	remover       *remover
 	confirmations *confirmations
 	descriptions  *descriptions
-	endings       *endings
+	endings       *ending.Endings
 }
 
 // New opens the ledger. It sends nothing to the API server.
@@ -85,13 +87,13 @@ func New(c Config) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, work := c.Objects, new(background)
+	o, work := c.Objects, new(control.Background)
 	w := &waiters{objects: o, records: records, work: work, log: c.Logger}
 	plans := &plans{objects: o, node: c.Node}
 	captures := &captures{
 		node: c.Node, objects: o, names: c.Names, records: records, waiters: w, work: work, log: c.Logger,
 	}
-	sleeps := &sleeps{objects: o, node: c.Node, ledger: records.Ledger, waiters: w, log: c.Logger}
+	sleeps := ending.NewSleeps(o, c.Node, records.Ledger, w.snapshots.Kick, c.Logger)
 	return &Requests{
 		objects: o, node: c.Node, nodeName: c.NodeName, names: c.Names, records: records, work: work, waiters: w,
 		server: &server{
@@ -114,17 +116,17 @@ func New(c Config) (*Requests, error) {
 		remover:       &remover{objects: o, nodeName: c.NodeName, log: c.Logger},
 		confirmations: &confirmations{objects: o, records: records},
 		descriptions:  &descriptions{objects: o, jobs: records.Jobs, plans: plans},
-		endings: &endings{
-			objects: o, asleep: c.Node.AsleepPod, plans: plans, captures: captures, sleeps: sleeps, work: work,
-			began: time.Now(), terminations: newTerminations(), log: c.Logger,
-		},
+		endings: ending.New(ending.Config{
+			Objects: o, Asleep: c.Node.AsleepPod, Plan: plans.termination, Capture: captures.ending, Sleeps: sleeps, Work: work,
+			Logger: c.Logger,
+		}),
 	}, nil
 }
 
 // Begin takes over the requests in the agent's journal. Checkpoints that are requested from now on end with life. It
 // must be called before the controllers start, and once.
 func (rs *Requests) Begin(life context.Context) error {
-	rs.work.life = life
+	rs.work.Life = life
 	all, err := rs.node.Requests()
 	if err != nil {
 		return fmt.Errorf("requests in the journal: %w", err)
@@ -141,7 +143,7 @@ func (rs *Requests) Begin(life context.Context) error {
 
 // Wait waits until all checkpoints have ended that were begun. No controller may run any more.
 func (rs *Requests) Wait() {
-	rs.endings.terminations.close()
+	rs.endings.Close()
 	rs.work.Wait()
 }
 
@@ -180,11 +182,11 @@ func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapsh
 
 // MayEnd implements agent.Cluster.
 func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
-	return rs.endings.mayEnd(ctx, ref)
+	return rs.endings.MayEnd(ctx, ref)
 }
 
 // SleepChanged looks again at the PodSnapshots of a pod that has fallen asleep or woken.
-func (rs *Requests) SleepChanged(pod snapshot.PodRef) { rs.sleeps.changed(pod) }
+func (rs *Requests) SleepChanged(pod snapshot.PodRef) { rs.sleeps.Changed(pod) }
 
 // Remove implements agent.Cluster. It asks the controller to delete the PodSnapshot. The deletion then goes on even if
 // this agent ends.

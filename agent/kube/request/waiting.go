@@ -20,7 +20,7 @@ import (
 type waiters struct {
 	objects *objects.Objects
 	records *record.Records
-	work    *background
+	work    *control.Background
 	log     *slog.Logger
 
 	triggers, pods, snapshots control.Queue // of the controllers of these objects
@@ -53,7 +53,7 @@ func (w *waiters) progressed(k snapshot.Key) {
 
 // nextTurn requeues what waits for a pod: the trigger whose turn it is, and the pod with its annotation.
 func (w *waiters) nextTurn(pod snapshot.PodRef) {
-	if t, err := w.firstTrigger(w.work.life, pod); err == nil && t != "" {
+	if t, err := w.firstTrigger(w.work.Life, pod); err == nil && t != "" {
 		w.triggers.Kick(client.ObjectKey{Namespace: pod.Namespace, Name: t})
 	}
 	w.pods.Kick(client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/sleep"
@@ -22,12 +23,6 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
-
-// background is the work that outlives what has begun it. It ends with life.
-type background struct {
-	life context.Context // set before there is any work
-	sync.WaitGroup
-}
 
 // sleeper puts pods to sleep and wakes them.
 type sleeper interface {
@@ -40,7 +35,7 @@ type sleeper interface {
 type answers struct {
 	objects *objects.Objects
 	sleeps  sleeper
-	work    *background
+	work    *control.Background
 	kick    func(snapshot.PodRef) // looks at a pod again
 	log     *slog.Logger
 
@@ -105,7 +100,7 @@ func (a *answers) begin(ctx context.Context, pod *corev1.Pod, st podsnapshotv1.S
 		if err != nil {
 			st.Message = rules.Message(err.Error())
 		}
-		if a.work.life.Err() == nil {
+		if a.work.Life.Err() == nil {
 			a.writeAnswer(pod, st)
 		}
 	})
@@ -121,12 +116,12 @@ func (a *answers) end(pod *corev1.Pod) {
 }
 
 func (a *answers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error) {
-	err := allowed(a.work.life, a.objects, pod)
+	err := allowed(a.work.Life, a.objects, pod)
 	if err == nil {
 		err = rules.NetAdmin(pod, nil).Sleep(rules.PodKey(pod))
 	}
 	if err == nil {
-		_, err = a.sleeps.Sleep(a.work.life, a.work.life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
+		_, err = a.sleeps.Sleep(a.work.Life, a.work.Life, checkpoint.Options{Target: pod.Namespace + "/" + pod.Name})
 	}
 	if errors.Is(err, checkpoint.ErrAsleep) {
 		return podsnapshotv1.SleepAsleep, nil
@@ -140,7 +135,7 @@ func (a *answers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error) 
 }
 
 func (a *answers) wakeUp(pod *corev1.Pod) (podsnapshotv1.SleepState, error) {
-	if _, err := a.sleeps.Wake(a.work.life, pod.Namespace+"/"+pod.Name, "request"); err != nil {
+	if _, err := a.sleeps.Wake(a.work.Life, pod.Namespace+"/"+pod.Name, "request"); err != nil {
 		return podsnapshotv1.SleepFailed, err
 	}
 	return podsnapshotv1.SleepAwake, nil
@@ -154,7 +149,7 @@ const (
 
 // writeAnswer writes the answer to a request that is done.
 func (a *answers) writeAnswer(pod *corev1.Pod, st podsnapshotv1.SleepStatus) {
-	ctx, cancel := context.WithTimeout(a.work.life, answerTime)
+	ctx, cancel := context.WithTimeout(a.work.Life, answerTime)
 	defer cancel()
 	for {
 		err := a.write(ctx, pod, "", st)

@@ -49,7 +49,7 @@ type Slumbers struct {
 	sleeps  Sleeps
 	log     *slog.Logger
 	pods    control.Queue
-	work    *background // what is asked for; its life is set by Begin
+	work    *control.Background // what is asked for; its life is set by Begin
 
 	wakes      *wakes
 	doubts     *doubts
@@ -61,7 +61,7 @@ type Slumbers struct {
 // New returns the slumbers of a node.
 func New(c Config) *Slumbers {
 	s := &Slumbers{
-		objects: c.Objects, sleeps: c.Sleeps, log: c.Logger, work: new(background), wakes: newWakes(),
+		objects: c.Objects, sleeps: c.Sleeps, log: c.Logger, work: new(control.Background), wakes: newWakes(),
 		faults: newFaults(c.Objects),
 	}
 	s.doubts = newDoubts(s.wakes)
@@ -73,7 +73,7 @@ func New(c Config) *Slumbers {
 }
 
 // Begin sets what bounds the requests. It must be called before the controller starts, and once.
-func (s *Slumbers) Begin(life context.Context) { s.work.life = life }
+func (s *Slumbers) Begin(life context.Context) { s.work.Life = life }
 
 // Wait waits until all requests have ended. The controller may not run any more.
 func (s *Slumbers) Wait() { s.work.Wait() }
@@ -150,7 +150,7 @@ func (s *Slumbers) wakeIn(pod *corev1.Pod, since time.Time, asleep bool) time.Du
 		return 0
 	}
 	s.work.Go(func() {
-		_, err := s.sleeps.Wake(s.work.life, pod.Namespace+"/"+pod.Name, "time")
+		_, err := s.sleeps.Wake(s.work.Life, pod.Namespace+"/"+pod.Name, "time")
 		if err != nil && !errors.Is(err, context.Canceled) {
 			s.log.Warn("a pod was not woken in time", "pod", rules.PodKey(pod), "error", err)
 		}

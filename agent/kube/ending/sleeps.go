@@ -1,4 +1,4 @@
-package request
+package ending
 
 import (
 	"context"
@@ -19,56 +19,63 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// sleeps show which pods sleep on their PodSnapshots, and have the successors of those that end in their sleep inherit
-// them.
-type sleeps struct {
+// Sleeps show which pods sleep on their PodSnapshots, and have the successors of those that end in their sleep inherit
+// them. Its methods may be called concurrently.
+type Sleeps struct {
 	objects *objects.Objects
-	node    sleepers
+	node    Sleepers
 	ledger  *record.Ledger
-	waiters *waiters
+	look    func(client.ObjectKey) // requeues a PodSnapshot
 	log     *slog.Logger
 }
 
-// sleepers tell which pods sleep on which snapshots, and which ones have ended so.
-type sleepers interface {
-	needing
+// NewSleeps returns the sleeps of a node. Look requeues a PodSnapshot.
+func NewSleeps(o *objects.Objects, node Sleepers, l *record.Ledger, look func(client.ObjectKey),
+	log *slog.Logger,
+) *Sleeps {
+	return &Sleeps{objects: o, node: node, ledger: l, look: look, log: log}
+}
+
+// Sleepers tell which pods sleep on which snapshots, and which ones have ended so.
+type Sleepers interface {
+	Needing
 	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
 	ForgetAsleep(pod snapshot.PodRef) error
 }
 
-// needing tells which pod sleeps on the snapshot with that UID: see kube.Node.
-type needing interface {
+// Needing tells which pod sleeps on the snapshot with that UID: see kube.Node.
+type Needing interface {
 	Needed(key snapshot.Key, uid string) (pod string)
 }
 
-// changed looks again at the PodSnapshots of a pod that has fallen asleep or woken.
-func (sl *sleeps) changed(pod snapshot.PodRef) {
+// Changed looks again at the PodSnapshots of a pod that has fallen asleep or woken.
+func (sl *Sleeps) Changed(pod snapshot.PodRef) {
 	for _, k := range sl.ledger.Of(pod.UID) {
-		sl.waiters.snapshots.Kick(objects.Named(k))
+		sl.look(objects.Named(k))
 	}
 }
 
-// sleepsOn reports whether the pod of a PodSnapshot of a sleep sleeps on it.
-func sleepsOn(node needing, s *podsnapshotv1.PodSnapshot) bool {
+// SleepsOn reports whether the pod of a PodSnapshot of a sleep sleeps on it.
+func SleepsOn(node Needing, s *podsnapshotv1.PodSnapshot) bool {
 	return node.Needed(objects.KeyOf(s), s.Annotations[podsnapshotv1.AnnotationSnapshotUID]) != ""
 }
 
-// show writes into the status of a PodSnapshot of a sleep whether its pod sleeps on it. The controller goes by it
+// Show writes into the status of a PodSnapshot of a sleep whether its pod sleeps on it. The controller goes by it
 // once the pod is gone. If the pod was deleted in its sleep while no agent could say so, its successors inherit it.
-func (sl *sleeps) show(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+func (sl *Sleeps) Show(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	if !rules.OfSleep(s) || !rules.Captured(s) {
 		return nil
 	}
 	if inherited, err := sl.inheritEnded(ctx, s); inherited || err != nil {
 		return err
 	}
-	asleep := sleepsOn(sl.node, s)
-	return writeStatus(ctx, sl.objects, s, func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetAsleep(s, asleep) })
+	asleep := SleepsOn(sl.node, s)
+	return sl.objects.WriteStatus(ctx, s, func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetAsleep(s, asleep) })
 }
 
 // inheritEnded decides what becomes of the snapshot of a sleep whose pod has ended in it. If the pod is being deleted,
 // or is gone, and was to be saved, the snapshot serves the pod's successors from now on.
-func (sl *sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot) (inherited bool, err error) {
+func (sl *Sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot) (inherited bool, err error) {
 	k := objects.KeyOf(s)
 	pod, ended, err := sl.node.EndedAsleep(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
 	if err != nil || !ended {
@@ -78,7 +85,7 @@ func (sl *sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot
 	switch {
 	case err != nil:
 		return false, err
-	case !deleted && sleepsOn(sl.node, s): // its next sandbox is restored from it
+	case !deleted && SleepsOn(sl.node, s): // its next sandbox is restored from it
 		return false, nil
 	}
 	if _, inheritable := rules.Inheritable(s); inheritable && save {
@@ -94,7 +101,7 @@ func (sl *sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot
 
 // deletedAsleep reports whether a pod is being deleted or gone, and whether it was to be saved then. What its policy
 // says counts while there is a Pod object; later, what it said when the pod fell asleep.
-func (sl *sleeps) deletedAsleep(ctx context.Context, ref snapshot.PodRef) (deleted, save bool, err error) {
+func (sl *Sleeps) deletedAsleep(ctx context.Context, ref snapshot.PodRef) (deleted, save bool, err error) {
 	if sl.objects.IDs.NamespaceEnds(ctx, ref.Namespace) {
 		return true, false, nil
 	}
@@ -124,7 +131,7 @@ const inheritTime = 5 * time.Second
 
 // inherit makes the snapshot on which a pod sleeps that is being deleted one that serves its successors. It waits for
 // the PodSnapshot, and for an API server that is away, as long as ctx lasts. It fails at once if it never can succeed.
-func (sl *sleeps) inherit(ctx context.Context, pod *corev1.Pod) error {
+func (sl *Sleeps) inherit(ctx context.Context, pod *corev1.Pod) error {
 	pauses := wait.Backoff{Duration: objects.LookAgain / 10, Factor: 2, Jitter: 0.2, Steps: 100, Cap: inheritTime}
 	for {
 		news := sl.objects.News.Listen()
@@ -146,7 +153,7 @@ func (sl *sleeps) inherit(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // tryInherit is one attempt of inherit. It reports whether the snapshot serves successors.
-func (sl *sleeps) tryInherit(ctx context.Context, pod *corev1.Pod) (done bool, err error) {
+func (sl *Sleeps) tryInherit(ctx context.Context, pod *corev1.Pod) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inheritTime)
 	defer cancel()
 	s, err := sl.sleepOf(ctx, pod)
@@ -169,7 +176,7 @@ func hopeless(err error) bool {
 }
 
 // sleepOf returns the PodSnapshot on which a pod sleeps, as the API server has it, or nil if there is none yet.
-func (sl *sleeps) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshot, error) {
+func (sl *Sleeps) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.PodSnapshot, error) {
 	for _, k := range sl.ledger.Of(string(pod.UID)) {
 		s := new(podsnapshotv1.PodSnapshot)
 		e, _ := sl.ledger.Get(k)
@@ -179,9 +186,9 @@ func (sl *sleeps) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
-		case sleepsOn(sl.node, s) && s.DeletionTimestamp != nil:
+		case SleepsOn(sl.node, s) && s.DeletionTimestamp != nil:
 			return nil, errSleepDeleted
-		case sleepsOn(sl.node, s):
+		case SleepsOn(sl.node, s):
 			return s, nil
 		}
 	}
@@ -189,7 +196,7 @@ func (sl *sleeps) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.
 }
 
 // writeInherited makes the snapshot of a sleep one that serves successors, unless it is one already.
-func (sl *sleeps) writeInherited(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+func (sl *Sleeps) writeInherited(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	if !rules.OfSleep(s) { // somebody has asked for it, or it is inherited
 		return nil
 	}

@@ -1,4 +1,4 @@
-package request
+package ending
 
 import (
 	"context"
@@ -11,11 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sleep"
@@ -32,8 +31,6 @@ const (
 	lookTime = 2 * time.Second
 	// startTime is how long after the agent's start pods wait until it has heard from the API server.
 	startTime = 10 * time.Second
-	// turnPause is how often a save looks whether the pod's former checkpoint is over.
-	turnPause = 25 * time.Millisecond
 )
 
 // errGrace means that the time for a save is over.
@@ -105,30 +102,46 @@ func (ts *terminations) close() {
 	ts.closed = true
 }
 
-// endings save the pods that are told to end, if they are to be saved.
-type endings struct {
-	objects  *objects.Objects
-	asleep   func(podUID string) (m sleep.Mark, ok bool) // see kube.Node.AsleepPod
-	plans    *plans
-	captures *captures
-	sleeps   *sleeps
-	work     *background
-	began    time.Time // when the agent has started
-	log      *slog.Logger
+// Config is what Endings work with.
+type Config struct {
+	Objects *objects.Objects
+	// Asleep returns the mark of the pod with that UID. Ok is false if it does not sleep.
+	Asleep func(podUID string) (m sleep.Mark, ok bool)
+	// Plan returns the plan by which a pod that ends is saved, or a refusal.
+	Plan func(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error)
+	// Capture carries a job out. All of it ends with ctx.
+	Capture func(ctx context.Context, j *record.Job) error
+	Sleeps  *Sleeps
+	Work    *control.Background
+	Logger  *slog.Logger
+}
 
+// Endings save the pods that are told to end, if they are to be saved. Its methods may be called concurrently.
+type Endings struct {
+	Config
+	log          *slog.Logger
+	began        time.Time // when the agent has started
 	terminations *terminations
 }
 
-// mayEnd returns how long a container that is told to end has to wait, and whether its pod was saved: see
+// New returns the endings of a node whose agent starts now.
+func New(c Config) *Endings {
+	return &Endings{Config: c, log: c.Logger, began: time.Now(), terminations: newTerminations()}
+}
+
+// Close keeps saves from beginning.
+func (e *Endings) Close() { e.terminations.close() }
+
+// MayEnd returns how long a container that is told to end has to wait, and whether its pod was saved: see
 // agent.Cluster.MayEnd.
-func (e *endings) mayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
+func (e *Endings) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
 	select {
-	case <-e.objects.Synced:
+	case <-e.Objects.Synced:
 	case <-ctx.Done(): // nobody can tell
 		return max(time.Until(e.began.Add(startTime)), 0), false
 	}
 	t := e.terminations.of(ref.UID, func(t *termination) {
-		e.work.Go(func() { e.terminate(t, ref) })
+		e.Work.Go(func() { e.terminate(t, ref) })
 	})
 	if t == nil {
 		return 0, false
@@ -142,12 +155,12 @@ func (e *endings) mayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Du
 }
 
 // terminate saves a pod that is told to end, if it is to be saved.
-func (e *endings) terminate(t *termination, ref snapshot.PodRef) {
+func (e *Endings) terminate(t *termination, ref snapshot.PodRef) {
 	defer close(t.over)
 	pod, err := e.ending(t, ref)
 	if errors.Is(err, errUnsure) {
 		e.log.Warn("a container ends, and its pod is not saved", "pod", ref.String(), "error", err)
-		e.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		e.Objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 			"A container ends, and the pod is not saved: "+err.Error())
 		pod, err = nil, nil
 	}
@@ -161,21 +174,21 @@ func (e *endings) terminate(t *termination, ref snapshot.PodRef) {
 	t.saved = err == nil
 	if err != nil {
 		e.log.Warn("a pod ends without having been saved", "pod", ref.String(), "error", err)
-		e.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		e.Objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 			"The pod ends without having been saved: "+err.Error())
 	}
 }
 
 // ending returns a pod that is being deleted and is to be saved before. It returns nil if the pod is not to be saved.
 // If the API server does not say so in time, the error is of kind errUnsure.
-func (e *endings) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(e.work.life, lookTime)
+func (e *Endings) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(e.Work.Life, lookTime)
 	defer cancel()
-	pod, err := e.objects.PodOf(ctx, ref)
+	pod, err := e.Objects.PodOf(ctx, ref)
 	if err != nil || pod == nil {
 		return nil, err
 	}
-	policies, _, err := e.objects.Rules(ctx, pod.Namespace, e.objects.List)
+	policies, _, err := e.Objects.Rules(ctx, pod.Namespace, e.Objects.List)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +203,7 @@ func (e *endings) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, erro
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w within %v: %w", errUnsure, patience, err)
-	case pod == nil || e.objects.IDs.NamespaceEnds(e.work.life, pod.Namespace): // no successor, nor a PodSnapshot
+	case pod == nil || e.Objects.IDs.NamespaceEnds(e.Work.Life, pod.Namespace): // no successor, nor a PodSnapshot
 		return nil, nil
 	}
 	return pod, nil
@@ -198,13 +211,13 @@ func (e *endings) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, erro
 
 // endingBy is ending by the API server's word, as far as the caches cannot say: the kubelet may have heard of a
 // deletion before they have, and a policy may be newer. Cached are the policies of the pod's namespace.
-func (e *endings) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPolicy,
+func (e *Endings) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPolicy,
 	patience time.Duration,
 ) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(e.work.life, patience)
+	ctx, cancel := context.WithTimeout(e.Work.Life, patience)
 	defer cancel()
 	uid := pod.UID
-	pod, err := e.objects.Ending(ctx, pod)
+	pod, err := e.Objects.Ending(ctx, pod)
 	if err != nil || pod == nil || pod.UID != uid || pod.DeletionTimestamp == nil ||
 		pod.Status.Phase != corev1.PodRunning {
 		return nil, err
@@ -214,7 +227,7 @@ func (e *endings) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPo
 	}
 	var now podsnapshotv1.PodSnapshotPolicyList
 	err = objects.Patiently(ctx, func(ctx context.Context) error {
-		return e.objects.Live.List(ctx, &now, client.InNamespace(pod.Namespace))
+		return e.Objects.Live.List(ctx, &now, client.InNamespace(pod.Namespace))
 	})
 	if err != nil || !rules.SavedOnTermination(pod, now.Items) {
 		return nil, err
@@ -223,8 +236,8 @@ func (e *endings) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPo
 }
 
 // save saves a pod and ends its sandbox, while there is time. After an error the pod runs on.
-func (e *endings) save(t *termination, pod *corev1.Pod) error {
-	now, err := e.objects.Clock.Now()
+func (e *Endings) save(t *termination, pod *corev1.Pod) error {
+	now, err := e.Objects.Clock.Now()
 	if err != nil {
 		now = time.Now()
 	}
@@ -233,40 +246,18 @@ func (e *endings) save(t *termination, pod *corev1.Pod) error {
 		return err
 	}
 	e.terminations.extend(t, time.Now().Add(left))
-	ctx, cancel := context.WithTimeoutCause(e.work.life, left, errGrace)
+	ctx, cancel := context.WithTimeoutCause(e.Work.Life, left, errGrace)
 	defer cancel()
-	if _, asleep := e.asleep(string(pod.UID)); asleep {
-		return e.sleeps.inherit(ctx, pod)
+	if _, asleep := e.Asleep(string(pod.UID)); asleep {
+		return e.Sleeps.inherit(ctx, pod)
 	}
-	plan, err := e.plans.prepareBy(ctx, pod, rules.PrepareTermination)
+	plan, err := e.Plan(ctx, pod)
 	if err != nil {
 		return err
 	}
 	ref := objects.RefOf(pod)
-	return e.captures.ending(ctx, &record.Job{
+	return e.Capture(ctx, &record.Job{
 		Asker: record.NewAsker(pod.Namespace, string(pod.UID)+" ends"), Pod: ref, Plan: plan,
 		Requester: record.Requester{Namespace: pod.Namespace, Pod: pod.Name}, Closed: true,
 	})
-}
-
-// ending carries out the job for a pod that is being ended. All of it ends with ctx.
-func (c *captures) ending(ctx context.Context, j *record.Job) error {
-	for !c.records.Jobs.Add(j) {
-		select {
-		case <-time.After(turnPause):
-		case <-ctx.Done():
-			return fmt.Errorf("the pod is being checkpointed: %w", context.Cause(ctx))
-		}
-	}
-	_, err := c.node.Checkpoint(ctx, ctx, checkpoint.Options{
-		Target: j.Pod.UID, Named: func() (string, error) { return c.records.Name(j, c.names) },
-		Stop: true, Ending: true, NoWait: true,
-		Progress: c.tellWaiting(j),
-		Spooled:  func(f *snapshots.Found, _ string) { c.waiters.captured(f.Manifest.Meta.Key) },
-	})
-	if k := c.records.Jobs.End(j, err); k.Name != "" {
-		c.waiters.progressed(k)
-	}
-	c.waiters.nextTurn(j.Pod)
-	return err
 }
