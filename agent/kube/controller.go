@@ -164,7 +164,7 @@ func (c *Controller) remover(stores Stores) removal.Data {
 // ours reports whether this cluster has made a snapshot, or has taken it over: its PodSnapshot says so, and so does the
 // store.
 func (c *Controller) ours(ctx context.Context, stores Stores, m *snapshot.Meta, location string) (bool, error) {
-	own, err := c.objects.Identity(ctx)
+	own, err := c.objects.IDs.Identity(ctx)
 	of := m.Origin.Cluster
 	if err != nil || of == "" || of == own {
 		return true, err

@@ -16,11 +16,10 @@ const (
 
 // largePackages are packages that are larger, and how large they may be.
 var largePackages = map[string]int{
-	"agent/checkpoint":   2800,
-	"agent/kube/request": 3000,
-	"agent/snapshots":    3200,
-	"runsc/shim":         8000,
-	"storage":            8000, // one protocol: who writes, reads, sweeps and repairs must agree
+	"agent/checkpoint": 2800,
+	"agent/snapshots":  3200,
+	"runsc/shim":       8000,
+	"storage":          8000, // one protocol: who writes, reads, sweeps and repairs must agree
 }
 
 // TestPackageSizes: no package becomes larger than it may be.

@@ -43,7 +43,8 @@ func (j *Judge) Now() (time.Time, error) {
 	j.refused.Add(1)
 	if !j.doubted.Swap(true) {
 		j.log.Error("nothing is deleted for its age", "error", err)
-		j.objects.NodeEvent(corev1.EventTypeWarning, objects.ActionClock, "Nothing is deleted for its age: "+err.Error())
+		j.objects.Events.NodeEvent(corev1.EventTypeWarning, objects.ActionClock,
+			"Nothing is deleted for its age: "+err.Error())
 	}
 	return time.Time{}, err
 }

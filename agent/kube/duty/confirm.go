@@ -3,6 +3,7 @@ package duty
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,9 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/kube/sightings"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -23,36 +26,44 @@ const (
 	decidePause = 200 * time.Millisecond
 )
 
+// confirmer confirms where PodSnapshots come from.
+type confirmer struct {
+	objects   *objects.Objects
+	sightings *sightings.Sightings
+	judge     *age.Judge
+	log       *slog.Logger
+}
+
 // confirm decides whether a PodSnapshot is of a pod that was on the PodSnapshot's node, and writes that down. The node
 // may have been taken over and have invented the pod. Other nodes restore only what is confirmed.
-func (d *Duties) confirm(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+func (c *confirmer) confirm(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	s := new(podsnapshotv1.PodSnapshot)
-	if err := d.Objects.Get(ctx, name, s); err != nil {
+	if err := c.objects.Get(ctx, name, s); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if rules.Decided(s) || s.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	why, err := d.contradiction(ctx, s)
+	why, err := c.contradiction(ctx, s)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if why != "" && d.Judge.Younger(s.CreationTimestamp.Time, decideTime) > 0 {
+	if why != "" && c.judge.Younger(s.CreationTimestamp.Time, decideTime) > 0 {
 		return reconcile.Result{RequeueAfter: decidePause}, nil
 	}
-	return control.RetryConflict(d.decide(ctx, s, why))
+	return control.RetryConflict(c.decide(ctx, s, why))
 }
 
 // contradiction returns why a PodSnapshot cannot be confirmed. It is empty if it can. It asks the API server only if
 // what was seen of the pod does not do.
-func (d *Duties) contradiction(ctx context.Context, s *podsnapshotv1.PodSnapshot) (why string, err error) {
+func (c *confirmer) contradiction(ctx context.Context, s *podsnapshotv1.PodSnapshot) (why string, err error) {
 	name := client.ObjectKey{Namespace: s.Namespace, Name: s.Annotations[podsnapshotv1.AnnotationOriginPod]}
 	why = fmt.Sprintf("the controller has not seen its pod %.300s", name)
 	for _, look := range []func() ([]rules.Seen, error){
 		func() ([]rules.Seen, error) {
-			return d.Sightings.Pods(ctx, name, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
+			return c.sightings.Pods(ctx, name, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
 		},
-		func() ([]rules.Seen, error) { return d.Sightings.Now(ctx, name) },
+		func() ([]rules.Seen, error) { return c.sightings.Now(ctx, name) },
 	} {
 		pods, err := look()
 		if err != nil {
@@ -68,16 +79,16 @@ func (d *Duties) contradiction(ctx context.Context, s *podsnapshotv1.PodSnapshot
 }
 
 // decide writes down why a PodSnapshot is not confirmed or, if why is empty, that it is.
-func (d *Duties) decide(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {
+func (c *confirmer) decide(ctx context.Context, s *podsnapshotv1.PodSnapshot, why string) error {
 	k := objects.KeyOf(s)
 	answer := podsnapshotv1.Confirmed
 	if why != "" {
 		answer = why
-		d.log.Warn("snapshot not confirmed", "snapshot", k.String(), "reason", why)
+		c.log.Warn("snapshot not confirmed", "snapshot", k.String(), "reason", why)
 	}
 	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, podsnapshotv1.AnnotationConfirmed, answer)
-	if err := d.Objects.Patch(ctx, s, patch); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.objects.Patch(ctx, s, patch); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("confirm PodSnapshot %s: %w", k, err)
 	}
 	return nil

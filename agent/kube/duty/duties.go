@@ -46,18 +46,40 @@ type Stores interface {
 
 // Duties are the cluster's duties. They are done between Begin and End.
 type Duties struct {
-	Config
+	objects *objects.Objects
 	log     *slog.Logger
 	leading atomic.Bool
 	begun   chan struct{} // a signal that leading has begun
 
-	// The queues of the controllers of these objects.
-	unanswered, snapshots, confirmations, policies, configs, sleepers control.Queue
+	lister        *lister
+	answerer      *answerer
+	keeper        *keeper
+	confirmer     *confirmer
+	policies      *policies
+	configs       *configs
+	sleepPolicies *sleepPolicies
+
+	queues queues
 }
+
+// queues are the queues of the controllers of these objects.
+type queues struct{ unanswered, snapshots, confirmations, policies, configs, sleepers control.Queue }
 
 // New returns the duties, which are not begun.
 func New(c Config) *Duties {
-	return &Duties{Config: c, log: c.Logger, begun: make(chan struct{}, 1)}
+	return &Duties{
+		objects: c.Objects, log: c.Logger, begun: make(chan struct{}, 1),
+		lister:   &lister{objects: c.Objects, log: c.Logger},
+		answerer: &answerer{objects: c.Objects, judge: c.Judge},
+		keeper: &keeper{
+			objects: c.Objects, sightings: c.Sightings, stores: c.Stores, removals: c.Removals, judge: c.Judge,
+			store: c.Store, log: c.Logger,
+		},
+		confirmer:     &confirmer{objects: c.Objects, sightings: c.Sightings, judge: c.Judge, log: c.Logger},
+		policies:      &policies{objects: c.Objects, log: c.Logger},
+		configs:       &configs{objects: c.Objects, stores: c.Stores},
+		sleepPolicies: &sleepPolicies{objects: c.Objects},
+	}
 }
 
 // Begin has this process do the duties.
@@ -97,7 +119,7 @@ type duty func(ctx context.Context, name client.ObjectKey) (reconcile.Result, er
 func (d *Duties) Control(mgr manager.Manager) error {
 	trigger, snapshot := &podsnapshotv1.PodSnapshotManualTrigger{}, &podsnapshotv1.PodSnapshot{}
 	policy, config := &podsnapshotv1.PodSnapshotPolicy{}, &podsnapshotv1.PodSnapshotStorageConfig{}
-	each := &handler.EnqueueRequestForObject{}
+	each, q, l := &handler.EnqueueRequestForObject{}, &d.queues, d.lister
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), snapshot, originPod, originPodOf); err != nil {
 		return fmt.Errorf("index PodSnapshots: %w", err)
 	}
@@ -106,20 +128,20 @@ func (d *Duties) Control(mgr manager.Manager) error {
 		name string
 		do   duty
 	}{
-		{control.Controller(mgr, &d.unanswered).Watches(trigger, each), "unanswered-trigger", d.answerTrigger},
+		{control.Controller(mgr, &q.unanswered).Watches(trigger, each), "unanswered-trigger", d.answerer.answerTrigger},
 		{
-			control.Controller(mgr, &d.snapshots).Watches(snapshot, each).
-				Watches(policy, handler.EnqueueRequestsFromMapFunc(d.snapshotsOf)).
-				Watches(&corev1.Pod{}, d.podEvents()),
-			"kept-snapshot", d.expireOrWatch,
+			control.Controller(mgr, &q.snapshots).Watches(snapshot, each).
+				Watches(policy, handler.EnqueueRequestsFromMapFunc(l.snapshotsOf)).
+				Watches(&corev1.Pod{}, l.podEvents()),
+			"kept-snapshot", d.keeper.expireOrWatch,
 		},
-		{control.Controller(mgr, &d.confirmations).Watches(snapshot, each), "confirmation", d.confirm},
-		{control.Controller(mgr, &d.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(d.policiesBeside)).
-			Watches(config, handler.EnqueueRequestsFromMapFunc(d.policiesWith)).
-			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyName)), "policy", d.servePolicy},
-		{control.Controller(mgr, &d.configs).Watches(config, each), "storage-config", d.serveConfig},
-		{control.Controller(mgr, &d.sleepers).Watches(&sleepv1alpha1.SleepPolicy{},
-			handler.EnqueueRequestsFromMapFunc(d.sleepPoliciesBeside)), "sleep-policy", d.serveSleepPolicy},
+		{control.Controller(mgr, &q.confirmations).Watches(snapshot, each), "confirmation", d.confirmer.confirm},
+		{control.Controller(mgr, &q.policies).Watches(policy, handler.EnqueueRequestsFromMapFunc(l.policiesBeside)).
+			Watches(config, handler.EnqueueRequestsFromMapFunc(l.policiesWith)).
+			Watches(snapshot, handler.EnqueueRequestsFromMapFunc(policyName)), "policy", d.policies.servePolicy},
+		{control.Controller(mgr, &q.configs).Watches(config, each), "storage-config", d.configs.serveConfig},
+		{control.Controller(mgr, &q.sleepers).Watches(&sleepv1alpha1.SleepPolicy{},
+			handler.EnqueueRequestsFromMapFunc(l.sleepPoliciesBeside)), "sleep-policy", d.sleepPolicies.serve},
 	} {
 		do := x.do
 		err := control.Complete(x.b, x.name, func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -141,14 +163,14 @@ func (d *Duties) lookAtAll(ctx context.Context) error {
 		list client.ObjectList
 		kick *control.Queue
 	}{
-		{&podsnapshotv1.PodSnapshotManualTriggerList{}, &d.unanswered},
-		{&podsnapshotv1.PodSnapshotList{}, &d.snapshots},
-		{&podsnapshotv1.PodSnapshotList{}, &d.confirmations},
-		{&podsnapshotv1.PodSnapshotPolicyList{}, &d.policies},
-		{&podsnapshotv1.PodSnapshotStorageConfigList{}, &d.configs},
-		{&sleepv1alpha1.SleepPolicyList{}, &d.sleepers},
+		{&podsnapshotv1.PodSnapshotManualTriggerList{}, &d.queues.unanswered},
+		{&podsnapshotv1.PodSnapshotList{}, &d.queues.snapshots},
+		{&podsnapshotv1.PodSnapshotList{}, &d.queues.confirmations},
+		{&podsnapshotv1.PodSnapshotPolicyList{}, &d.queues.policies},
+		{&podsnapshotv1.PodSnapshotStorageConfigList{}, &d.queues.configs},
+		{&sleepv1alpha1.SleepPolicyList{}, &d.queues.sleepers},
 	} {
-		if err := d.Objects.List(ctx, x.list); err != nil {
+		if err := d.objects.List(ctx, x.list); err != nil {
 			return fmt.Errorf("list all: %w", err)
 		}
 		for _, name := range namesOf(x.list) {
@@ -165,47 +187,4 @@ func namesOf(list client.ObjectList) (out []client.ObjectKey) {
 		return nil
 	})
 	return out
-}
-
-// listed returns requests to reconcile the objects of a list that match.
-func (d *Duties) listed(ctx context.Context, list client.ObjectList, match func(client.Object) bool,
-	in ...client.ListOption,
-) (out []reconcile.Request) {
-	if err := d.Objects.List(ctx, list, in...); err != nil {
-		d.log.Warn("objects not read", "error", err)
-		return nil
-	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // only the function could fail
-		if o := o.(client.Object); match(o) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-		}
-		return nil
-	})
-	return out
-}
-
-// snapshotsOf returns the PodSnapshots of a policy.
-func (d *Duties) snapshotsOf(ctx context.Context, policy client.Object) []reconcile.Request {
-	return d.listed(ctx, &podsnapshotv1.PodSnapshotList{}, func(o client.Object) bool {
-		return o.(*podsnapshotv1.PodSnapshot).Spec.PolicyName == policy.GetName()
-	}, client.InNamespace(policy.GetNamespace()))
-}
-
-// policiesBeside returns all policies in a policy's namespace, including itself.
-func (d *Duties) policiesBeside(ctx context.Context, policy client.Object) []reconcile.Request {
-	return d.listed(ctx, &podsnapshotv1.PodSnapshotPolicyList{}, func(client.Object) bool { return true },
-		client.InNamespace(policy.GetNamespace()))
-}
-
-// policiesWith returns the policies that name a storage config.
-func (d *Duties) policiesWith(ctx context.Context, config client.Object) []reconcile.Request {
-	return d.listed(ctx, &podsnapshotv1.PodSnapshotPolicyList{}, func(o client.Object) bool {
-		return o.(*podsnapshotv1.PodSnapshotPolicy).Spec.StorageConfigName == config.GetName()
-	})
-}
-
-// policyName returns a request to reconcile a PodSnapshot's policy.
-func policyName(_ context.Context, o client.Object) []reconcile.Request {
-	s := o.(*podsnapshotv1.PodSnapshot)
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.PolicyName}}}
 }

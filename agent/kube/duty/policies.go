@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,43 +13,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
+// policies look after PodSnapshotPolicies.
+type policies struct {
+	objects *objects.Objects
+	log     *slog.Logger
+}
+
 // servePolicy says in a policy's status whether it can be used. It also deletes the surplus snapshots of the policy's
 // groups.
-func (d *Duties) servePolicy(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
-	p := new(podsnapshotv1.PodSnapshotPolicy)
-	if err := d.Objects.Get(ctx, name, p); err != nil {
+func (p *policies) servePolicy(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+	policy := new(podsnapshotv1.PodSnapshotPolicy)
+	if err := p.objects.Get(ctx, name, policy); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	policies, find, err := d.Objects.Rules(ctx, p.Namespace, d.Objects.List)
+	policies, find, err := p.objects.Rules(ctx, policy.Namespace, p.objects.List)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ok, reason, message := rules.Verdict(p, policies, find)
-	if err := d.setReady(ctx, p, &p.Status.Conditions, &p.Status.ObservedGeneration, ok, reason, message); err != nil {
+	ok, reason, message := rules.Verdict(policy, policies, find)
+	if err := setReady(ctx, p.objects.Status(), policy, &policy.Status.Conditions, &policy.Status.ObservedGeneration, ok,
+		reason, message); err != nil {
 		return reconcile.Result{}, err
 	}
-	return d.removeSurplus(ctx, p)
+	return p.removeSurplus(ctx, policy)
 }
 
 // removeSurplus deletes the surplus snapshots of a policy's groups. If a node is silent on which one that is to be kept
 // lies, it looks again later.
-func (d *Duties) removeSurplus(ctx context.Context, p *podsnapshotv1.PodSnapshotPolicy) (r reconcile.Result,
+func (p *policies) removeSurplus(ctx context.Context, policy *podsnapshotv1.PodSnapshotPolicy) (r reconcile.Result,
 	err error,
 ) {
 	var all podsnapshotv1.PodSnapshotList
-	if err := d.Objects.List(ctx, &all, client.InNamespace(p.Namespace)); err != nil {
-		return r, fmt.Errorf("read PodSnapshots of namespace %s: %w", p.Namespace, err)
+	if err := p.objects.List(ctx, &all, client.InNamespace(policy.Namespace)); err != nil {
+		return r, fmt.Errorf("read PodSnapshots of namespace %s: %w", policy.Namespace, err)
 	}
 	asked := make(map[string]bool)
 	lives := func(node string) bool {
 		if _, known := asked[node]; known {
 			return asked[node]
 		}
-		silent, askErr := d.Objects.NodeSilent(ctx, node)
+		silent, askErr := p.objects.NodeSilent(ctx, node)
 		err = errors.Join(err, askErr)
 		if silent {
 			r.RequeueAfter = wait.Jitter(watchPause, 0.2)
@@ -56,8 +65,8 @@ func (d *Duties) removeSurplus(ctx context.Context, p *podsnapshotv1.PodSnapshot
 		asked[node] = askErr == nil && !silent
 		return asked[node]
 	}
-	for _, s := range rules.Surplus(p, all.Items, lives) {
-		if err := d.discard(ctx, s, "its group has newer ones"); err != nil {
+	for _, s := range rules.Surplus(policy, all.Items, lives) {
+		if err := discard(ctx, p.objects, p.log, s, "its group has newer ones"); err != nil {
 			return r, err
 		}
 	}
@@ -65,8 +74,8 @@ func (d *Duties) removeSurplus(ctx context.Context, p *podsnapshotv1.PodSnapshot
 }
 
 // setReady writes the condition Ready of a policy or a storage config.
-func (d *Duties) setReady(ctx context.Context, o client.Object, conditions *[]metav1.Condition, observed *int64,
-	ok bool, reason, message string,
+func setReady(ctx context.Context, statuses client.SubResourceWriter, o client.Object,
+	conditions *[]metav1.Condition, observed *int64, ok bool, reason, message string,
 ) error {
 	before := o.DeepCopyObject().(client.Object)
 	changed := rules.SetReady(conditions, o.GetGeneration(), ok, reason, message)
@@ -74,7 +83,7 @@ func (d *Duties) setReady(ctx context.Context, o client.Object, conditions *[]me
 		return nil
 	}
 	*observed = o.GetGeneration()
-	if err := d.Objects.Status().Patch(ctx, o, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+	if err := statuses.Patch(ctx, o, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("status of %T %s: %w", o, o.GetName(), err)
 	}
 	return nil
@@ -87,15 +96,21 @@ const (
 	storeTime  = 20 * time.Second
 )
 
+// configs look after storage configs.
+type configs struct {
+	objects *objects.Objects
+	stores  Stores
+}
+
 // serveConfig says in a storage config's status whether its store can be used.
-func (d *Duties) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+func (c *configs) serveConfig(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	config := new(podsnapshotv1.PodSnapshotStorageConfig)
-	if err := d.Objects.Get(ctx, name, config); err != nil {
+	if err := c.objects.Get(ctx, name, config); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	ok, reason, message := d.judge(ctx, config)
-	if err := d.setReady(ctx, config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok, reason,
-		message); err != nil {
+	ok, reason, message := c.judge(ctx, config)
+	if err := setReady(ctx, c.objects.Status(), config, &config.Status.Conditions, &config.Status.ObservedGeneration, ok,
+		reason, message); err != nil {
 		return reconcile.Result{}, err
 	}
 	if meta.IsStatusConditionTrue(config.Status.Conditions, podsnapshotv1.ConditionReady) {
@@ -105,29 +120,29 @@ func (d *Duties) serveConfig(ctx context.Context, name client.ObjectKey) (reconc
 }
 
 // judge returns whether the store of a storage config can be used, and the reason and the message that say so.
-func (d *Duties) judge(ctx context.Context, config *podsnapshotv1.PodSnapshotStorageConfig) (ok bool, reason,
+func (c *configs) judge(ctx context.Context, config *podsnapshotv1.PodSnapshotStorageConfig) (ok bool, reason,
 	message string,
 ) {
 	location, err := rules.Location(config)
 	if err != nil {
 		return false, podsnapshotv1.ReasonInvalid, err.Error()
 	}
-	if !d.Stores.Shared(location) {
+	if !c.stores.Shared(location) {
 		return true, podsnapshotv1.ReasonValid, "only the agents see this directory: if it is a separate disk on each " +
 			"node, a snapshot can be restored only on the node that made it; if nodes share it, mount it into the " +
 			"controller, too"
 	}
-	if err := d.reach(ctx, location); err != nil {
+	if err := c.reach(ctx, location); err != nil {
 		return false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
 	}
 	return true, podsnapshotv1.ReasonValid, "the store answers"
 }
 
 // reach returns why a store cannot be used, or nil if it answers.
-func (d *Duties) reach(ctx context.Context, location string) error {
+func (c *configs) reach(ctx context.Context, location string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	if err := d.Stores.ProbeStore(ctx, location); err != nil {
+	if err := c.stores.ProbeStore(ctx, location); err != nil {
 		return fmt.Errorf("store %s: %w", location, err)
 	}
 	return nil

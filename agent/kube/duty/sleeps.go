@@ -6,10 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"diapause.dev/agent/kube/control"
@@ -18,57 +15,34 @@ import (
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
-// originPod is the index of PodSnapshots by the UID of the pod that was checkpointed.
-const originPod = "originPodUID"
-
-func originPodOf(o client.Object) []string {
-	if uid := o.GetAnnotations()[podsnapshotv1.AnnotationOriginPodUID]; uid != "" {
-		return []string{uid}
-	}
-	return nil
-}
-
-// podEvents requeues the PodSnapshots of a pod that is gone.
-func (d *Duties) podEvents() handler.Funcs {
-	return handler.Funcs{DeleteFunc: func(ctx context.Context, e event.DeleteEvent,
-		q workqueue.TypedRateLimitingInterface[reconcile.Request],
-	) {
-		all := d.listed(ctx, &podsnapshotv1.PodSnapshotList{}, func(client.Object) bool { return true },
-			client.InNamespace(e.Object.GetNamespace()), client.MatchingFields{originPod: string(e.Object.GetUID())})
-		for _, r := range all {
-			q.Add(r)
-		}
-	}}
-}
-
 // serveSleep decides what becomes of the snapshot of a sleep once its pod is gone. If the pod slept on it, by the last
 // word of its node, and its policy has pods saved when they are deleted, the pod's successors inherit it: its node was
 // lost, or the pod was deleted by force. Otherwise nobody can use it, and it is deleted.
-func (d *Duties) serveSleep(ctx context.Context, s *podsnapshotv1.PodSnapshot) (reconcile.Result, error) {
+func (k *keeper) serveSleep(ctx context.Context, s *podsnapshotv1.PodSnapshot) (reconcile.Result, error) {
 	origin := client.ObjectKey{Namespace: s.Namespace, Name: s.Annotations[podsnapshotv1.AnnotationOriginPod]}
-	gone, err := d.Sightings.Gone(ctx, origin, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
+	gone, err := k.sightings.Gone(ctx, origin, s.Annotations[podsnapshotv1.AnnotationOriginPodUID])
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !gone {
-		again, err := d.checkOrigin(ctx, s)
+		again, err := k.checkOrigin(ctx, s)
 		return reconcile.Result{RequeueAfter: again}, err
 	}
-	useless, err := d.useless(ctx, s)
+	useless, err := k.useless(ctx, s)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
 	case useless:
-		return reconcile.Result{}, d.discard(ctx, s, "it is of a sleep, and its pod is gone")
+		return reconcile.Result{}, discard(ctx, k.objects, k.log, s, "it is of a sleep, and its pod is gone")
 	case rules.Asleep(s) == metav1.ConditionTrue && rules.Confirmed(s) && rules.Replicated(s):
-		return control.RetryConflict(d.inherit(ctx, s))
+		return control.RetryConflict(k.inherit(ctx, s))
 	}
-	_, err = d.checkOrigin(ctx, s)
+	_, err = k.checkOrigin(ctx, s)
 	return reconcile.Result{RequeueAfter: wait.Jitter(watchPause, 0.2)}, err
 }
 
 // useless reports whether the snapshot of a sleep will never serve a successor of its pod, which is gone.
-func (d *Duties) useless(ctx context.Context, s *podsnapshotv1.PodSnapshot) (bool, error) {
+func (k *keeper) useless(ctx context.Context, s *podsnapshotv1.PodSnapshot) (bool, error) {
 	_, inheritable := rules.Inheritable(s)
 	switch {
 	case !inheritable, rules.Asleep(s) == metav1.ConditionFalse, rules.Decided(s) && !rules.Confirmed(s):
@@ -76,17 +50,17 @@ func (d *Duties) useless(ctx context.Context, s *podsnapshotv1.PodSnapshot) (boo
 	case rules.Asleep(s) == metav1.ConditionTrue:
 		return false, nil
 	}
-	return d.Objects.NodeGone(ctx, s.Annotations[podsnapshotv1.AnnotationOriginNode]) // or it will say whether it sleeps
+	return k.objects.NodeGone(ctx, s.Annotations[podsnapshotv1.AnnotationOriginNode]) // or it will say whether it sleeps
 }
 
 // inherit makes the snapshot of a sleep one that serves its pod's successors.
-func (d *Duties) inherit(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+func (k *keeper) inherit(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	before := s.DeepCopy()
 	if !rules.Inherit(s) {
 		return nil
 	}
-	d.log.Info("the snapshot of a sleep serves the successors of its pod", "snapshot", objects.KeyOf(s).String())
-	err := d.Objects.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	k.log.Info("the snapshot of a sleep serves the successors of its pod", "snapshot", objects.KeyOf(s).String())
+	err := k.objects.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("PodSnapshot %s: %w", objects.KeyOf(s), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
@@ -28,39 +29,45 @@ const (
 	watchPause = 15 * time.Second
 )
 
+// answerer answers triggers that no node's agent will answer.
+type answerer struct {
+	objects *objects.Objects
+	judge   *age.Judge
+}
+
 // answerTrigger answers a trigger that no node's agent will answer.
-func (d *Duties) answerTrigger(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
+func (a *answerer) answerTrigger(ctx context.Context, name client.ObjectKey) (reconcile.Result, error) {
 	t := new(podsnapshotv1.PodSnapshotManualTrigger)
-	if err := d.Objects.Get(ctx, name, t); err != nil {
+	if err := a.objects.Get(ctx, name, t); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if rules.Ended(t) {
 		return reconcile.Result{}, nil
 	}
-	if wait := d.Judge.Younger(t.CreationTimestamp.Time, lookTime); wait > 0 {
+	if wait := a.judge.Younger(t.CreationTimestamp.Time, lookTime); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	why, wait, err := d.unanswerable(ctx, t)
+	why, wait, err := a.unanswerable(ctx, t)
 	if err != nil || why == "" {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
-	return control.RetryConflict(client.IgnoreNotFound(d.Objects.WriteTrigger(ctx, t,
+	return control.RetryConflict(client.IgnoreNotFound(a.objects.WriteTrigger(ctx, t,
 		func(t *podsnapshotv1.PodSnapshotManualTrigger) { rules.Fail(t, why) })))
 }
 
 // unanswerable returns why no agent will answer a trigger, or when to check again.
-func (d *Duties) unanswerable(ctx context.Context,
+func (a *answerer) unanswerable(ctx context.Context,
 	t *podsnapshotv1.PodSnapshotManualTrigger,
 ) (why string, wait time.Duration, err error) {
 	if t.Status.NodeName != "" {
-		silent, err := d.Objects.NodeSilent(ctx, t.Status.NodeName)
+		silent, err := a.objects.NodeSilent(ctx, t.Status.NodeName)
 		switch {
 		case err != nil:
 			return "", 0, err
 		case silent:
 			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger "+
 				"when the pod runs again", t.Status.NodeName), 0, nil
-		case d.Judge.Younger(rules.TakenAt(t), workTime) < 0:
+		case a.judge.Younger(rules.TakenAt(t), workTime) < 0:
 			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime),
 				0, nil
 		}
@@ -68,8 +75,8 @@ func (d *Duties) unanswerable(ctx context.Context,
 	}
 	name := client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.TargetPod}
 	pod := new(corev1.Pod)
-	err = d.Objects.Live.Get(ctx, name, pod)
-	switch wait := d.Judge.Younger(t.CreationTimestamp.Time, takeTime); {
+	err = a.objects.Live.Get(ctx, name, pod)
+	switch wait := a.judge.Younger(t.CreationTimestamp.Time, takeTime); {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("there is no pod %s: name a pod of namespace %s that runs", name, name.Namespace), 0, nil
 	case err != nil:
@@ -79,7 +86,7 @@ func (d *Duties) unanswerable(ctx context.Context,
 	case wait > 0:
 		return "", wait, nil
 	}
-	if waits, err := d.waits(ctx, t); err != nil || waits {
+	if waits, err := a.waits(ctx, t); err != nil || waits {
 		return "", watchPause, err
 	}
 	return fmt.Sprintf("no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause "+
@@ -87,8 +94,8 @@ func (d *Duties) unanswerable(ctx context.Context,
 }
 
 // waits reports whether a trigger waits for another trigger of its pod.
-func (d *Duties) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (bool, error) {
-	all, err := d.Objects.Triggers(ctx, t.Namespace, objects.TargetOf(t))
+func (a *answerer) waits(ctx context.Context, t *podsnapshotv1.PodSnapshotManualTrigger) (bool, error) {
+	all, err := a.objects.Triggers(ctx, t.Namespace, objects.TargetOf(t))
 	if err != nil {
 		return false, err
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -24,26 +25,32 @@ const (
 	ActionWake       = "Wake"
 )
 
+// Events makes events. Its methods may be called concurrently.
+type Events struct {
+	nodeName string
+	recorder events.EventRecorder
+}
+
 // NodeEvent makes an event on this process's node, without waiting for the API server. Events that differ in their text
 // alone, which may be repeated with other figures for days, are counted as one.
-func (o *Objects) NodeEvent(kind, action, message string) {
-	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.nodeName, UID: types.UID(o.nodeName)}
-	o.events.Eventf(node, nil, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
+func (e *Events) NodeEvent(kind, action, message string) {
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.nodeName, UID: types.UID(e.nodeName)}
+	e.recorder.Eventf(node, nil, kind, podsnapshotv1.EventReason, action, "%s", rules.Message(message))
 }
 
 // say makes an event about a pod. Client-go counts events that differ in their text alone as one, and shows the first
 // text: a pod would stay awake for what is long over. So the version of the pod, which nobody shows, keeps texts apart.
-func (o *Objects) say(about *corev1.ObjectReference, related runtime.Object, kind, reason, action, message string) {
+func (e *Events) say(about *corev1.ObjectReference, related runtime.Object, kind, reason, action, message string) {
 	message = rules.Message(message)
 	if about.ResourceVersion == "" {
 		about.ResourceVersion = strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(message))), 10)
 	}
-	o.events.Eventf(about, related, kind, reason, action, "%s", message)
+	e.recorder.Eventf(about, related, kind, reason, action, "%s", message)
 }
 
 // Event makes an event on a pod, without waiting for the API server. K names the PodSnapshot concerned, which need
 // not exist: it keeps apart events that the API server would otherwise merge.
-func (o *Objects) Event(ref snapshot.PodRef, k snapshot.Key, kind, action, message string) {
+func (e *Events) Event(ref snapshot.PodRef, k snapshot.Key, kind, action, message string) {
 	if ref.Name == "" {
 		return
 	}
@@ -56,23 +63,23 @@ func (o *Objects) Event(ref snapshot.PodRef, k snapshot.Key, kind, action, messa
 			APIVersion: podsnapshotv1.GroupVersion.String(), Kind: "PodSnapshot", Namespace: k.Namespace, Name: k.Name,
 		}
 	}
-	o.say(pod, related, kind, podsnapshotv1.EventReason, action, message)
+	e.say(pod, related, kind, podsnapshotv1.EventReason, action, message)
 }
 
 // SleepEvent makes an event on a pod, about its sleep, without waiting for the API server.
-func (o *Objects) SleepEvent(ref snapshot.PodRef, kind, reason, action, message string) {
+func (e *Events) SleepEvent(ref snapshot.PodRef, kind, reason, action, message string) {
 	pod := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(ref.UID),
 	}
-	o.say(pod, nil, kind, reason, action, message)
+	e.say(pod, nil, kind, reason, action, message)
 }
 
 // AnnotationEvent makes a warning on a pod, about its annotations as they are now, without waiting for the API server.
 // It names the version of the pod that it is about, so that one about later annotations is another one.
-func (o *Objects) AnnotationEvent(pod *corev1.Pod, message string) {
+func (e *Events) AnnotationEvent(pod *corev1.Pod, message string) {
 	at := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		ResourceVersion: pod.ResourceVersion,
 	}
-	o.say(at, nil, corev1.EventTypeWarning, podsnapshotv1.ReasonInvalidAnnotation, ActionWake, message)
+	e.say(at, nil, corev1.EventTypeWarning, podsnapshotv1.ReasonInvalidAnnotation, ActionWake, message)
 }

@@ -24,7 +24,7 @@ func (r recorder) Eventf(about, related runtime.Object, kind, reason, action, no
 // TestEventsStayApart: a second reason for what happens to a pod is an event of its own. The same one is not.
 func TestEventsStayApart(t *testing.T) {
 	all := recorder{}
-	o := &Objects{events: all}
+	o := &Events{recorder: all}
 	pod := snapshot.PodRef{Namespace: "ns", Name: "web", UID: "uid"}
 	said := []string{"The pod stays awake: no policy", "The pod stays awake: an exec", "The pod stays awake: no policy"}
 	for _, text := range said {

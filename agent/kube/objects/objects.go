@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -23,15 +21,14 @@ type Objects struct {
 	Synced chan struct{} // closed by AwaitCaches when the caches are filled
 	News   Bell          // of PodSnapshots
 	Clock  *Clock        // tells the API server's time
+	Events *Events
+	IDs    *Identities
 
 	mgr      manager.Manager
 	kinds    []client.Object // that are read from the cache
 	nodeName string
 	log      *slog.Logger
-	events   events.EventRecorder
 	latest   *latest
-	homes    homes
-	identity atomic.Pointer[string] // of the cluster; nil: not known yet
 }
 
 // New returns the objects that a manager reads and writes, as the node with that name sees them. The clock must listen
@@ -43,7 +40,8 @@ func New(mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger, k
 	o := &Objects{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Synced: make(chan struct{}), Clock: clock,
 		mgr: mgr, kinds: append(kinds, ofSnapshots()...), nodeName: nodeName, log: log,
-		events: mgr.GetEventRecorder("diapause"), latest: newLatest(),
+		Events: &Events{nodeName: nodeName, recorder: mgr.GetEventRecorder("diapause")},
+		IDs:    &Identities{live: mgr.GetAPIReader(), log: log}, latest: newLatest(),
 	}
 	return o, o.indexTriggers()
 }
@@ -62,7 +60,7 @@ func (o *Objects) AwaitCaches(ctx context.Context) {
 		return
 	}
 	close(o.Synced)
-	if _, err := o.Identity(ctx); err != nil && ctx.Err() == nil { // so that no checkpoint has to ask
+	if _, err := o.IDs.Identity(ctx); err != nil && ctx.Err() == nil { // so that no checkpoint has to ask
 		o.log.Warn("asked again with the next checkpoint", "error", err)
 	}
 }

@@ -42,3 +42,19 @@ func (o *Objects) Wrote(s *podsnapshotv1.PodSnapshot) { o.latest.put(s) }
 
 // Unsure forgets what Wrote recorded of a PodSnapshot: it may have changed since.
 func (o *Objects) Unsure(k snapshot.Key) { o.latest.drop(k) }
+
+// WriteStatus makes a change of a PodSnapshot's status. Change reports whether it is one.
+func (o *Objects) WriteStatus(ctx context.Context, s *podsnapshotv1.PodSnapshot,
+	change func(*podsnapshotv1.PodSnapshot) bool,
+) error {
+	before := s.DeepCopy()
+	if !change(s) {
+		return nil
+	}
+	if err := o.Status().Patch(ctx, s, client.MergeFrom(before)); err != nil {
+		o.Unsure(KeyOf(s))
+		return fmt.Errorf("status of PodSnapshot %s: %w", KeyOf(s), err)
+	}
+	o.Wrote(s)
+	return nil
+}

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -49,24 +51,24 @@ func ParseStatus(pod *corev1.Pod) Status {
 const maxID = 253
 
 // servePod reconciles the annotation that asks for a checkpoint, on a pod of this node.
-func (rs *Requests) servePod(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-	pod, err := rs.Objects.PodHere(ctx, r.NamespacedName)
+func (sv *server) servePod(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	pod, err := sv.objects.PodHere(ctx, r.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if pod == nil {
-		rs.jobs.gone(requester{in: r.Namespace, pod: r.Name}, asker{})
+		sv.records.Jobs.Gone(record.Requester{Namespace: r.Namespace, Pod: r.Name}, record.Asker{})
 		return reconcile.Result{}, nil
 	}
 	id := pod.Annotations[podsnapshotv1.AnnotationCheckpoint]
 	if id == "" {
 		return reconcile.Result{}, nil
 	}
-	a := &askedByAnnotation{rs: rs, pod: pod, id: id}
-	rs.jobs.gone(a.requester(), a.asker())
+	a := &askedByAnnotation{objects: sv.objects, nodeName: sv.nodeName, pod: pod, id: id}
+	sv.records.Jobs.Gone(a.requester(), a.asker())
 	switch s := ParseStatus(pod); {
 	case s.ID == id && (s.State == StateComplete || s.State == StateFailed):
-		return reconcile.Result{}, rs.close(a)
+		return reconcile.Result{}, sv.close(a)
 	case len(id) > maxID:
 		a.id = id[:maxID]
 		why := fmt.Sprintf("the value of %s has %d bytes: write at most %d", podsnapshotv1.AnnotationCheckpoint, len(id),
@@ -75,22 +77,25 @@ func (rs *Requests) servePod(ctx context.Context, r reconcile.Request) (reconcil
 	case s.ID == id:
 		a.uid = string(pod.UID)
 	}
-	return control.RetryConflict(rs.serve(ctx, a, pod))
+	return control.RetryConflict(sv.serve(ctx, a, pod))
 }
 
 // askedByAnnotation implements asked.
 type askedByAnnotation struct {
-	rs  *Requests
-	pod *corev1.Pod
-	id  string
-	uid string // of the pod, once the request was taken
+	objects  *objects.Objects
+	nodeName string
+	pod      *corev1.Pod
+	id       string
+	uid      string // of the pod, once the request was taken
 }
 
-func (a *askedByAnnotation) requester() requester {
-	return requester{in: a.pod.Namespace, pod: a.pod.Name}
+func (a *askedByAnnotation) requester() record.Requester {
+	return record.Requester{Namespace: a.pod.Namespace, Pod: a.pod.Name}
 }
 
-func (a *askedByAnnotation) asker() asker { return annotationAsker(a.pod.Namespace, a.pod.UID, a.id) }
+func (a *askedByAnnotation) asker() record.Asker {
+	return record.AnnotationAsker(a.pod.Namespace, a.pod.UID, a.id)
+}
 
 func (a *askedByAnnotation) podName() string { return a.pod.Name }
 
@@ -99,7 +104,7 @@ func (a *askedByAnnotation) taken() string { return a.uid }
 // take fails on a conflict, because the pod may have an answer that the cache does not have yet.
 func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
 	return a.write(ctx, a.pod.ResourceVersion, Status{
-		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf("node %s is checkpointing the pod", a.rs.NodeName),
+		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf("node %s is checkpointing the pod", a.nodeName),
 	})
 }
 
@@ -149,7 +154,7 @@ func (a *askedByAnnotation) write(ctx context.Context, version string, s Status)
 	if b, err = json.Marshal(p); err != nil {
 		return fmt.Errorf("status of pod %s: %w", rules.PodKey(a.pod), err)
 	}
-	err = a.rs.Objects.Status().Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
+	err = a.objects.Status().Patch(ctx, a.pod.DeepCopy(), client.RawPatch(types.MergePatchType, b))
 	if err == nil || version == "" && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
 		return nil
 	}

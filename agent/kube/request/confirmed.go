@@ -10,6 +10,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -19,9 +20,15 @@ import (
 // and it confirms only those of pods that it has seen. A client that waits for the answer keeps the pod until then, so
 // the controller sees it. The controller usually decides while the pod is being captured: nobody waits.
 
-// Confirmed implements agent.Cluster.
-func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapshot.Key) error {
-	pod, err := rs.Objects.PodOf(ctx, ref)
+// confirmations wait until the controller has confirmed this node's PodSnapshots.
+type confirmations struct {
+	objects *objects.Objects
+	records *record.Records
+}
+
+// await waits until a PodSnapshot is confirmed. If it never will be, the error is of kind errkind.ErrNotConfirmed.
+func (c *confirmations) await(ctx context.Context, ref snapshot.PodRef, k snapshot.Key) error {
+	pod, err := c.objects.PodOf(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("PodSnapshot %s: %w: %w", k, errkind.ErrNotConfirmed, err)
 	}
@@ -29,13 +36,13 @@ func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapsh
 		return nil
 	}
 	say := time.AfterFunc(rules.SayTime, func() {
-		rs.Objects.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
+		c.objects.Events.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
 			fmt.Sprintf("Waiting: the controller has not confirmed PodSnapshot %s yet", k))
 	})
 	defer say.Stop()
 	for {
-		news := rs.Objects.News.Listen()
-		if yes, err := rs.confirmed(ctx, k); yes || err != nil {
+		news := c.objects.News.Listen()
+		if yes, err := c.confirmed(ctx, k); yes || err != nil {
 			return err
 		}
 		select {
@@ -50,16 +57,16 @@ func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapsh
 
 // confirmed reports whether a PodSnapshot is confirmed. If it never will be, the error is of kind
 // errkind.ErrNotConfirmed.
-func (rs *Requests) confirmed(ctx context.Context, k snapshot.Key) (bool, error) {
-	e, _ := rs.ledger.get(k)
+func (c *confirmations) confirmed(ctx context.Context, k snapshot.Key) (bool, error) {
+	e, _ := c.records.Ledger.Get(k)
 	if e.Deleted {
 		return false, fmt.Errorf("PodSnapshot %s: %w: it was deleted", k, errkind.ErrNotConfirmed)
 	}
-	s, err := rs.Objects.PodSnapshot(ctx, k)
+	s, err := c.objects.PodSnapshot(ctx, k)
 	if err != nil || s == nil {
 		return false, nil // there is none yet, or it is read again
 	}
-	if another, err := rs.ofAnother(ctx, s, e); another || err != nil {
+	if another, err := c.ofAnother(ctx, s, e); another || err != nil {
 		return false, err
 	}
 	if why := rules.NotConfirmed(s); why != "" {
@@ -70,15 +77,15 @@ func (rs *Requests) confirmed(ctx context.Context, k snapshot.Key) (bool, error)
 
 // ofAnother reports whether a PodSnapshot is not that of the snapshot that is being made, but of an earlier one of its
 // name. The cache may have it although it is gone. If it is still there, the error is of kind errkind.ErrNotConfirmed.
-func (rs *Requests) ofAnother(ctx context.Context, s *podsnapshotv1.PodSnapshot, e entry) (bool, error) {
+func (c *confirmations) ofAnother(ctx context.Context, s *podsnapshotv1.PodSnapshot, e record.Entry) (bool, error) {
 	k := objects.KeyOf(s)
-	q, _ := rs.reported.get(k)
+	q, _ := c.records.Reported.Get(k)
 	uid := cmp.Or(q.SnapshotUID, e.UID)
 	if uid == "" || uid == s.Annotations[podsnapshotv1.AnnotationSnapshotUID] {
 		return false, nil
 	}
 	now := new(podsnapshotv1.PodSnapshot)
-	if rs.Objects.Live.Get(ctx, objects.Named(k), now) != nil ||
+	if c.objects.Live.Get(ctx, objects.Named(k), now) != nil ||
 		now.Annotations[podsnapshotv1.AnnotationSnapshotUID] == uid {
 		return true, nil // it is looked at again
 	}

@@ -17,11 +17,20 @@ import (
 // one has adopted the snapshot. Nothing waits for this node, so a PodSnapshot may be gone before its copy is removed.
 // Its methods may be called concurrently.
 type copies struct {
+	node forgetter
+
 	mu  sync.Mutex
 	all map[snapshot.Key]string
 }
 
-func newCopies() *copies { return &copies{all: make(map[snapshot.Key]string)} }
+// forgetter removes the snapshot with that UID from this node only.
+type forgetter interface {
+	Forget(ctx context.Context, key snapshot.Key, uid string) error
+}
+
+func newCopies(node forgetter) *copies {
+	return &copies{node: node, all: make(map[snapshot.Key]string)}
+}
 
 // note notes that another node's PodSnapshot is being deleted.
 func (c *copies) note(s client.Object) {
@@ -50,15 +59,15 @@ func (c *copies) removed(k snapshot.Key, uid string) {
 	}
 }
 
-// forgetCopy removes this node's copy of another node's PodSnapshot that is being deleted, or was.
-func (rs *Requests) forgetCopy(ctx context.Context, k snapshot.Key) error {
-	uid, ok := rs.copies.of(k)
+// remove removes this node's copy of another node's PodSnapshot that is being deleted, or was.
+func (c *copies) remove(ctx context.Context, k snapshot.Key) error {
+	uid, ok := c.of(k)
 	if !ok {
 		return nil
 	}
-	if err := rs.Node.Forget(ctx, k, uid); err != nil {
+	if err := c.node.Forget(ctx, k, uid); err != nil {
 		return fmt.Errorf("remove this node's copy of PodSnapshot %s, which is deleted: %w", objects.Named(k), err)
 	}
-	rs.copies.removed(k, uid)
+	c.removed(k, uid)
 	return nil
 }

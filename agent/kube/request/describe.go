@@ -8,32 +8,40 @@ import (
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/podspec"
+	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/api/snapshot"
 )
 
-// Describe implements agent.Cluster.
-func (rs *Requests) Describe(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
-	if plan := rs.jobs.plan(ref.UID); plan != nil {
-		return rs.description(ctx, ref, plan), nil
+// descriptions say of the pods that are saved what the cluster knows of them.
+type descriptions struct {
+	objects *objects.Objects
+	jobs    *record.Jobs
+	plans   *plans
+}
+
+// pod describes a pod that is saved.
+func (d *descriptions) pod(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
+	if plan := d.jobs.Plan(ref.UID); plan != nil {
+		return d.by(ctx, ref, plan), nil
 	}
-	pod, err := rs.Objects.PodOf(ctx, ref)
+	pod, err := d.objects.PodOf(ctx, ref)
 	if err != nil || pod == nil {
 		return checkpoint.Description{}, err
 	}
 	if err := initialized(pod); err != nil {
 		return checkpoint.Description{}, err
 	}
-	plan, err := rs.prepareLocal(ctx, pod)
+	plan, err := d.plans.local(ctx, pod)
 	if err != nil {
 		return checkpoint.Description{}, err
 	}
-	return rs.description(ctx, ref, plan), nil
+	return d.by(ctx, ref, plan), nil
 }
 
-// DescribeWorkload implements agent.Cluster.
-func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
-	pod, err := rs.Objects.PodOf(ctx, ref)
+// workload describes a pod whose workload saves it.
+func (d *descriptions) workload(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
+	pod, err := d.objects.PodOf(ctx, ref)
 	switch {
 	case err != nil:
 		return checkpoint.Description{}, err
@@ -43,11 +51,11 @@ func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (
 	if err := initialized(pod); err != nil {
 		return checkpoint.Description{}, err
 	}
-	plan, err := rs.prepareBy(ctx, pod, rules.PrepareWorkload)
+	plan, err := d.plans.prepareBy(ctx, pod, rules.PrepareWorkload)
 	if err != nil {
 		return checkpoint.Description{}, err
 	}
-	return rs.description(ctx, ref, plan), nil
+	return d.by(ctx, ref, plan), nil
 }
 
 // initialized returns a refusal while a pod's init containers have not ended.
@@ -59,17 +67,11 @@ func initialized(pod *corev1.Pod) error {
 	return nil
 }
 
-func (rs *Requests) description(ctx context.Context, ref snapshot.PodRef, p *rules.Plan) checkpoint.Description {
+func (d *descriptions) by(ctx context.Context, ref snapshot.PodRef, p *rules.Plan) checkpoint.Description {
 	return checkpoint.Description{
-		Cluster: rs.Objects.IdentityOrNone(ctx), NamespaceUID: rs.Objects.NamespaceOrNone(ctx, ref.Namespace),
+		Cluster: d.objects.IDs.IdentityOrNone(ctx), NamespaceUID: d.objects.IDs.NamespaceOrNone(ctx, ref.Namespace),
 		ServiceAccount: p.ServiceAccount, Group: p.Group,
 		SpecHash: p.SpecHash, Store: p.Store, Scope: p.Scope, Stop: p.Stop, Inheritable: p.Inheritable,
 		NetAdmin: p.NetAdmin,
 	}
-}
-
-// Unsaved implements agent.Cluster. It makes an event on the pod that says why.
-func (rs *Requests) Unsaved(ref snapshot.PodRef, err error) {
-	rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
-		"Failed to checkpoint the pod: "+err.Error())
 }

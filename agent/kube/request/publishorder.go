@@ -30,17 +30,17 @@ const (
 )
 
 // early reports whether a request's PodSnapshot must wait.
-func (rs *Requests) early(q journal.Request) bool {
-	return slices.ContainsFunc(rs.reported.before(q, turnTime), func(k snapshot.Key) bool {
-		e, _ := rs.ledger.get(k)
+func (p *publisher) early(q journal.Request) bool {
+	return slices.ContainsFunc(p.records.Reported.Before(q, turnTime), func(k snapshot.Key) bool {
+		e, _ := p.records.Ledger.Get(k)
 		return e.Published == ""
-	}) || rs.arrivals.tooNear(q.Key)
+	}) || p.arrivals.tooNear(q.Key)
 }
 
 // seen records that a PodSnapshot exists.
-func (rs *Requests) seen(s *podsnapshotv1.PodSnapshot) {
-	rs.Names.Saw(s.Name, s.CreationTimestamp.Time)
-	rs.arrivals.note(objects.KeyOf(s))
+func (p *publisher) seen(s *podsnapshotv1.PodSnapshot) {
+	p.names.Saw(s.Name, s.CreationTimestamp.Time)
+	p.arrivals.note(objects.KeyOf(s))
 }
 
 // arrivals are the PodSnapshots that were first seen within the last moment. Its methods may be called concurrently.

@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,55 +17,62 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// removeTime is how long Remove waits until a snapshot's data is removed.
+// removeTime is how long remove waits until a snapshot's data is removed.
 const removeTime = 15 * time.Second
 
-// Remove implements agent.Cluster. It asks the controller to delete the PodSnapshot. The deletion then goes on even if
+// remover has PodSnapshots of this node deleted.
+type remover struct {
+	objects  *objects.Objects
+	nodeName string
+	log      *slog.Logger
+}
+
+// remove asks the controller to delete the PodSnapshot. The deletion then goes on even if
 // this agent ends.
-func (rs *Requests) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
+func (r *remover) remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
 	s := new(podsnapshotv1.PodSnapshot)
-	if err := rs.Objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
+	if err := r.objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("read PodSnapshot %s: %w: %w", k, errkind.ErrClusterAway, err)
 	}
-	if origin := s.Annotations[podsnapshotv1.AnnotationOriginNode]; origin != rs.NodeName {
+	if origin := s.Annotations[podsnapshotv1.AnnotationOriginNode]; origin != r.nodeName {
 		return true, fmt.Errorf("remove snapshot %s: %w: it was made on node %s; remove it there, or by kubectl "+
 			"--namespace=%s delete podsnapshot %s",
 			k, errkind.ErrElsewhere, origin, k.Namespace, k.Name)
 	}
-	if err := rs.askToDelete(ctx, s); err != nil {
+	if err := r.ask(ctx, s); err != nil {
 		return true, fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
-	return true, rs.awaitDeletion(ctx, s)
+	return true, r.await(ctx, s)
 }
 
-// askToDelete asks the controller to delete a PodSnapshot, unless somebody has deleted it.
-func (rs *Requests) askToDelete(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+// ask asks the controller to delete a PodSnapshot, unless somebody has deleted it.
+func (r *remover) ask(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	if s.DeletionTimestamp != nil {
 		return nil
 	}
-	rs.log.Info("the controller is asked to delete a snapshot", "snapshot", objects.KeyOf(s).String(), "reason",
+	r.log.Info("the controller is asked to delete a snapshot", "snapshot", objects.KeyOf(s).String(), "reason",
 		"it is removed on its node")
 	// The UID keeps it from another PodSnapshot that has the name by now: a conflict says that this one is gone.
 	patch := fmt.Sprintf(`{"metadata": {"uid": %q, "annotations": {%q: "true"}}}`, s.UID, podsnapshotv1.AnnotationRemove)
-	err := rs.Objects.Patch(ctx, s.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
-	rs.Objects.Unsure(objects.KeyOf(s))
+	err := r.objects.Patch(ctx, s.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	r.objects.Unsure(objects.KeyOf(s))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err
 }
 
-// awaitDeletion waits until a PodSnapshot no longer exists.
-func (rs *Requests) awaitDeletion(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+// await waits until a PodSnapshot no longer exists.
+func (r *remover) await(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	k, why := objects.KeyOf(s), "the controller has not deleted it yet"
 	for {
-		news := rs.Objects.News.Listen()
+		news := r.objects.News.Listen()
 		now := new(podsnapshotv1.PodSnapshot)
-		err := rs.Objects.Live.Get(ctx, objects.Named(k), now)
+		err := r.objects.Live.Get(ctx, objects.Named(k), now)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && now.UID != s.UID:
 			return nil

@@ -5,13 +5,12 @@
 // Every step can be repeated. Reconcilers look at the objects, at what the agent's journal has reported and at the
 // ledger, and do what is missing. A checkpoint itself runs in a goroutine, as a job.
 //
-// Four types say who asks:
+// An asked is the object that asks, while a reconciler serves it: it reads the request and writes the answer. Package
+// record has the names of those who ask, and what is known of their checkpoints.
 //
-//   - An asked is the object while a reconciler serves it: it reads the request and writes the answer.
-//   - A requester is the name of that object: a trigger or a pod, to be requeued. A pod may ask again under this name.
-//   - An asker identifies one request of the object. It stays the same when the request is retried, and is new when the
-//     pod's annotation gets a new value.
-//   - A mark is what the name of a snapshot says about its asker. By its mark a snapshot is found again after a crash.
+// Each piece of Requests has one subject. The server serves what is asked, the captures carry it out, the publisher
+// creates the PodSnapshot, the reporter writes its status, and the deletions end it. They share the records, and the
+// waiters, through which they requeue each other's objects.
 package request
 
 import (
@@ -19,19 +18,20 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/ending"
 	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/removal"
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sleep"
-	"diapause.dev/storage"
 )
 
 // Config is what Requests work with.
@@ -49,92 +49,147 @@ type Config struct {
 
 // Node is what the requests need of the agent. The methods are those of kube.Node.
 type Node interface {
-	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
+	checkpointer
+	publishing
+	reporting
+	deleting
+	ending.Sleepers
 	Requests() ([]journal.Request, error)
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
-	Detach(ctx context.Context, key snapshot.Key, uid string) error
-	Forget(ctx context.Context, key snapshot.Key, uid string) error
-	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	AsleepPod(uid string) (m sleep.Mark, ok bool)
-	Needed(key snapshot.Key, uid string) (pod string)
-	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
-	ForgetAsleep(pod snapshot.PodRef) error
-	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	OwnDisk(location string) bool
-	Facts(ctx context.Context) (snapshot.Facts, error)
 }
 
 // Requests are the requests for checkpoints on this node. Its methods may be called concurrently.
 type Requests struct {
-	Config
-	log      *slog.Logger
-	arrivals *arrivals
-	ledger   *ledger
-	reported *reported
-	jobs     *jobs
-	copies   *copies
-	began    time.Time
-	removals *removal.Removals
+	objects  *objects.Objects
+	node     Node
+	nodeName string
+	names    *names.Clock
+	records  *record.Records
+	work     *control.Background
+	waiters  *waiters
 
-	terminations *terminations
-
-	triggers, pods, snapshots control.Queue   // of the controllers of these objects
-	life                      context.Context // of checkpoints; set by Begin
-	work                      sync.WaitGroup  // the jobs
+	server        *server
+	publisher     *publisher
+	reporter      *reporter
+	sleeps        *ending.Sleeps
+	deletions     *deletions
+	copies        *copies
+	remover       *remover
+	confirmations *confirmations
+	descriptions  *descriptions
+	endings       *ending.Endings
 }
 
 // New opens the ledger. It sends nothing to the API server.
 func New(c Config) (*Requests, error) {
-	l, err := openLedger(filepath.Join(c.StateDir, "kube"), c.Logger)
+	records, err := record.Open(filepath.Join(c.StateDir, "kube"), c.Logger)
 	if err != nil {
 		return nil, err
 	}
+	o, work := c.Objects, new(control.Background)
+	w := &waiters{objects: o, records: records, work: work, log: c.Logger}
+	plans := &plans{objects: o, node: c.Node}
+	captures := &captures{
+		node: c.Node, objects: o, names: c.Names, records: records, waiters: w, work: work, log: c.Logger,
+	}
+	sleeps := ending.NewSleeps(o, c.Node, records.Ledger, w.snapshots.Kick, c.Logger)
 	return &Requests{
-		Config: c, log: c.Logger, arrivals: newArrivals(), ledger: l, reported: newReported(), jobs: newJobs(),
-		copies: newCopies(), began: time.Now(),
-		removals: removal.New(c.Objects, c.Node.Remove, c.Logger), terminations: newTerminations(),
+		objects: o, node: c.Node, nodeName: c.NodeName, names: c.Names, records: records, work: work, waiters: w,
+		server: &server{
+			objects: o, nodeName: c.NodeName, records: records, waiters: w, plans: plans, captures: captures,
+			outcomes: &outcomes{objects: o, node: c.Node, records: records, waiters: w},
+		},
+		publisher: &publisher{
+			objects: o, node: c.Node, nodeName: c.NodeName, names: c.Names, records: records, waiters: w, plans: plans,
+			arrivals: newArrivals(), log: c.Logger,
+		},
+		reporter: &reporter{
+			objects: o, node: c.Node, nodeName: c.NodeName, store: c.Store, records: records, waiters: w,
+		},
+		sleeps: sleeps,
+		deletions: &deletions{
+			objects: o, node: c.Node, nodeName: c.NodeName, store: c.Store, records: records, waiters: w,
+			removals: removal.New(o, c.Node.Remove, c.Logger), remembers: c.Remembers, log: c.Logger,
+		},
+		copies:        newCopies(c.Node),
+		remover:       &remover{objects: o, nodeName: c.NodeName, log: c.Logger},
+		confirmations: &confirmations{objects: o, records: records},
+		descriptions:  &descriptions{objects: o, jobs: records.Jobs, plans: plans},
+		endings: ending.New(ending.Config{
+			Objects: o, Asleep: c.Node.AsleepPod, Plan: plans.termination, Capture: captures.ending, Sleeps: sleeps, Work: work,
+			Logger: c.Logger,
+		}),
 	}, nil
 }
 
 // Begin takes over the requests in the agent's journal. Checkpoints that are requested from now on end with life. It
 // must be called before the controllers start, and once.
 func (rs *Requests) Begin(life context.Context) error {
-	rs.life = life
-	all, err := rs.Node.Requests()
+	rs.work.Life = life
+	all, err := rs.node.Requests()
 	if err != nil {
 		return fmt.Errorf("requests in the journal: %w", err)
 	}
-	rs.reported.load(all)
+	rs.records.Reported.Load(all)
 	for _, q := range all {
-		rs.Names.Saw(q.Key.Name, q.Created)
+		rs.names.Saw(q.Key.Name, q.Created)
 	}
-	for _, k := range append(rs.reported.keys(), rs.ledger.keys()...) {
-		rs.snapshots.Kick(objects.Named(k))
+	for _, k := range append(rs.records.Reported.Keys(), rs.records.Ledger.Keys()...) {
+		rs.waiters.snapshots.Kick(objects.Named(k))
 	}
 	return nil
 }
 
 // Wait waits until all checkpoints have ended that were begun. No controller may run any more.
 func (rs *Requests) Wait() {
-	rs.terminations.close()
+	rs.endings.Close()
 	rs.work.Wait()
 }
 
 // Changed implements agent.Cluster.
 func (rs *Requests) Changed(q journal.Request) {
-	rs.reported.put(q)
-	rs.progressed(q.Key)
-	if spooled(q) {
-		rs.captured(q.Key)
+	rs.records.Reported.Put(q)
+	rs.waiters.progressed(q.Key)
+	if record.Spooled(q) {
+		rs.waiters.captured(q.Key)
 	}
 }
 
 // Knows reports whether this node still has work to do for a snapshot.
-func (rs *Requests) Knows(k snapshot.Key) bool {
-	_, working := rs.jobs.state(k)
-	_, reported := rs.reported.get(k)
-	_, entered := rs.ledger.get(k)
-	return working || reported || entered
+func (rs *Requests) Knows(k snapshot.Key) bool { return rs.records.Knows(k) }
+
+// Describe implements agent.Cluster.
+func (rs *Requests) Describe(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
+	return rs.descriptions.pod(ctx, ref)
+}
+
+// DescribeWorkload implements agent.Cluster.
+func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (checkpoint.Description, error) {
+	return rs.descriptions.workload(ctx, ref)
+}
+
+// Unsaved implements agent.Cluster. It makes an event on the pod that says why.
+func (rs *Requests) Unsaved(ref snapshot.PodRef, err error) {
+	rs.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		"Failed to checkpoint the pod: "+err.Error())
+}
+
+// Confirmed implements agent.Cluster.
+func (rs *Requests) Confirmed(ctx context.Context, ref snapshot.PodRef, k snapshot.Key) error {
+	return rs.confirmations.await(ctx, ref, k)
+}
+
+// MayEnd implements agent.Cluster.
+func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
+	return rs.endings.MayEnd(ctx, ref)
+}
+
+// SleepChanged looks again at the PodSnapshots of a pod that has fallen asleep or woken.
+func (rs *Requests) SleepChanged(pod snapshot.PodRef) { rs.sleeps.Changed(pod) }
+
+// Remove implements agent.Cluster. It asks the controller to delete the PodSnapshot. The deletion then goes on even if
+// this agent ends.
+func (rs *Requests) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
+	return rs.remover.remove(ctx, k)
 }

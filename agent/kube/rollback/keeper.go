@@ -170,7 +170,7 @@ func (k *Keeper) count(ctx context.Context) error {
 }
 
 func (k *Keeper) countAll(ctx context.Context) error {
-	cluster, err := k.Objects.Identity(ctx)
+	cluster, err := k.Objects.IDs.Identity(ctx)
 	if err != nil {
 		return err
 	}

@@ -43,5 +43,5 @@ func (c Config) now() time.Time {
 func (c Config) tell(err error) {
 	c.Logger.Error("not swept", "error", err)
 	c.Found()
-	c.Objects.NodeEvent(corev1.EventTypeWarning, objects.ActionSweep, "Not swept: "+err.Error())
+	c.Objects.Events.NodeEvent(corev1.EventTypeWarning, objects.ActionSweep, "Not swept: "+err.Error())
 }

@@ -83,7 +83,7 @@ func writeNote(ctx context.Context, stores Notes, location, name string, note an
 // Owns returns nil if no other cluster has taken over this cluster's snapshots in the store at a location. Otherwise
 // the error is of kind ErrTaken: nothing may be removed there.
 func (k *Keeper) Owns(ctx context.Context, location string) error {
-	cluster, err := k.Objects.Identity(ctx)
+	cluster, err := k.Objects.IDs.Identity(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (k *Keeper) signIfDue(ctx context.Context) error {
 	if time.Since(k.signed) < signEvery {
 		return nil
 	}
-	cluster, err := k.Objects.Identity(ctx)
+	cluster, err := k.Objects.IDs.Identity(ctx)
 	if err != nil {
 		return err
 	}

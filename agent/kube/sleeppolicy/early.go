@@ -45,7 +45,7 @@ func (p *Policies) PutToSleep(ctx context.Context, pod snapshot.PodRef) error {
 	if v, ok := p.watcher.Early(ctx, pod.UID); !ok || !v.Asleep {
 		return fmt.Errorf("put pod %s to sleep: %w", pod, errAwake)
 	}
-	p.Objects.SleepEvent(pod, corev1.EventTypeNormal, podsnapshotv1.ReasonMadeRoom, objects.ActionSleep,
+	p.Objects.Events.SleepEvent(pod, corev1.EventTypeNormal, podsnapshotv1.ReasonMadeRoom, objects.ActionSleep,
 		"The pod was idle and sleeps before its time: another pod of the node needed the memory to wake")
 	return nil
 }

@@ -183,7 +183,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 	p.watcher.Forget(ref.UID)
 	if k.stays != why && !asleep {
 		k.stays = why
-		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
+		p.Objects.Events.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
 			"The pod stays awake: "+why)
 	}
 	return nil
@@ -231,7 +231,7 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 	o := checkpoint.Options{Target: ref.UID, WakeToEnd: k.toEnd, Ignored: k.ignored}
 	p.mu.Unlock()
 	if dryRun {
-		p.Objects.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,
+		p.Objects.Events.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,
 			fmt.Sprintf("The pod was idle for %s: without dryRun, SleepPolicy %s would have put it to sleep", after, policy))
 		return idle.Verdict{}
 	}
@@ -255,10 +255,10 @@ func (p *Policies) longAwake(ref snapshot.PodRef, u idle.Use) {
 	switch {
 	case k == nil: // no policy selects it now
 	case u.Err != nil:
-		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
+		p.Objects.Events.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
 			"The pod stays awake: "+u.String())
 	default:
-		p.Objects.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonInUse, objects.ActionSleep,
+		p.Objects.Events.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonInUse, objects.ActionSleep,
 			"The pod is in use: "+u.String())
 	}
 }
@@ -271,7 +271,7 @@ func (p *Policies) stayed(ref snapshot.PodRef, k *known, err error) time.Duratio
 	pause := k.backoff
 	p.mu.Unlock()
 	if !said {
-		p.Objects.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
+		p.Objects.Events.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
 			"The pod is idle and stays awake: "+err.Error())
 	}
 	return pause

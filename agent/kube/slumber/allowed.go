@@ -15,9 +15,9 @@ import (
 
 // allowed returns a refusal unless a policy selects a pod that its annotation has put to sleep: who may annotate a pod
 // does not decide alone that its memory is saved.
-func (s *Slumbers) allowed(ctx context.Context, pod *corev1.Pod) error {
-	for _, read := range []objects.List{s.Objects.List, s.Objects.Fresh} { // the cache may be behind
-		policies, _, err := s.Objects.Rules(ctx, pod.Namespace, read)
+func allowed(ctx context.Context, o *objects.Objects, pod *corev1.Pod) error {
+	for _, read := range []objects.List{o.List, o.Fresh} { // the cache may be behind
+		policies, _, err := o.Rules(ctx, pod.Namespace, read)
 		if err != nil {
 			return err
 		}

@@ -3,11 +3,13 @@ package slumber
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"diapause.dev/agent/kube/objects"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -20,28 +22,40 @@ type fault struct {
 // maxTold bounds for how many pods their faults are remembered. Beyond it nobody is told.
 const maxTold = 10000
 
-// tellFaults makes an event on a pod whose annotations have no effect, once for each of their values.
-func (s *Slumbers) tellFaults(name types.NamespacedName, pod *corev1.Pod) {
+// faults are the pods with annotations that have no effect. Its methods may be called concurrently.
+type faults struct {
+	objects *objects.Objects
+
+	mu   sync.Mutex
+	told map[types.NamespacedName]fault
+}
+
+func newFaults(o *objects.Objects) *faults {
+	return &faults{objects: o, told: make(map[types.NamespacedName]fault)}
+}
+
+// tell makes an event on a pod whose annotations have no effect, once for each of their values.
+func (f *faults) tell(name types.NamespacedName, pod *corev1.Pod) {
 	now := fault{pod.UID, faultsOf(pod.Annotations)}
-	s.mu.Lock()
-	_, known := s.told[name]
-	news := now.text != "" && s.told[name] != now && (known || len(s.told) < maxTold)
+	f.mu.Lock()
+	_, known := f.told[name]
+	news := now.text != "" && f.told[name] != now && (known || len(f.told) < maxTold)
 	switch {
 	case now.text == "":
-		delete(s.told, name)
+		delete(f.told, name)
 	case news:
-		s.told[name] = now
+		f.told[name] = now
 	}
-	s.mu.Unlock()
+	f.mu.Unlock()
 	if news {
-		s.Objects.AnnotationEvent(pod, now.text)
+		f.objects.Events.AnnotationEvent(pod, now.text)
 	}
 }
 
-func (s *Slumbers) forgetFaults(name types.NamespacedName) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.told, name)
+func (f *faults) forget(name types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.told, name)
 }
 
 // faultsOf returns which annotations have no effect, and why.

@@ -33,10 +33,11 @@ func TestAwake(t *testing.T) {
 		{"ended as it could not be woken", lost, time.Time{}, corev1.PodFailed, podsnapshotv1.ReasonWakeFailed, "app.log"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := New(Config{})
+			ws := newWakes()
+			s := &conditions{wakes: ws}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 			if test.told != nil {
-				s.woke["u"] = *test.told
+				ws.all["u"] = *test.told
 			}
 			pod.Status = corev1.PodStatus{
 				Phase: test.phase,
@@ -58,20 +59,21 @@ func TestAwake(t *testing.T) {
 // TestWakeToldEarly: how a wake went is kept while the pod is not yet seen to have slept: the agent's view of the
 // cluster may be late.
 func TestWakeToldEarly(t *testing.T) {
-	s := New(Config{})
+	ws := newWakes()
+	s := &conditions{wakes: ws}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}} // without a condition
-	s.woke["u"] = waken{failure: errors.New("no such file: app.log"), at: time.Now()}
+	ws.all["u"] = waken{failure: errors.New("no such file: app.log"), at: time.Now()}
 	if err := s.show(t.Context(), pod, shimsleep.Mark{}, false); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.awake(pod); c.Reason != podsnapshotv1.ReasonWakeFailed {
 		t.Errorf("%+v", c)
 	}
-	s.woke["u"] = waken{cause: "packet", at: time.Now().Add(-2 * wordTime)}
+	ws.all["u"] = waken{cause: "packet", at: time.Now().Add(-2 * wordTime)}
 	if err := s.show(t.Context(), pod, shimsleep.Mark{}, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, known := s.wake("u"); known {
+	if _, known := ws.of("u"); known {
 		t.Error("it is never forgotten")
 	}
 }

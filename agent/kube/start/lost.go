@@ -18,17 +18,17 @@ import (
 // are two exceptions: Diapause itself has ended the sandbox after a checkpoint, or the pod's policy asks for more.
 
 // snapshotOfLost returns the PodSnapshot that a pod which has run is to be restored from, or nil.
-func (st *Starts) snapshotOfLost(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
+func (f *finder) snapshotOfLost(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
 	before lives.Past,
 ) (*podsnapshotv1.PodSnapshot, error) {
 	if before.Stopped.Key.Name != "" {
-		return st.namedSnapshot(ctx, newPod, before.Stopped.Key.Name)
+		return f.namedSnapshot(ctx, newPod, before.Stopped.Key.Name)
 	}
 	if policy == nil || !rules.RestoresLost(policy) {
-		st.tellLost(newPod.Pod, policy)
+		f.tellLost(newPod.Pod, policy)
 		return nil, nil
 	}
-	all, err := st.groupOf(ctx, newPod.Pod, policy)
+	all, err := f.groupOf(ctx, newPod.Pod, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +36,11 @@ func (st *Starts) snapshotOfLost(ctx context.Context, newPod rules.NewPod, polic
 		return s.Annotations[podsnapshotv1.AnnotationOriginPodUID] != string(newPod.Pod.UID)
 	})
 	for i := range all {
-		all[i] = *st.Objects.Newer(&all[i])
+		all[i] = *f.objects.Newer(&all[i])
 	}
 	s, err := newPod.NewestOf(policy, all)
 	if s == nil && err == nil {
-		st.tellLost(newPod.Pod, policy)
+		f.tellLost(newPod.Pod, policy)
 	}
 	return s, err
 }
@@ -64,7 +64,7 @@ func itsOwn(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest, 
 
 // tellLost says in an event that a pod which has run starts anew. If a condition says that the pod was restored, it no
 // longer does.
-func (st *Starts) tellLost(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) {
+func (f *finder) tellLost(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) {
 	message := "The pod has lost its sandbox and starts cold: it has run, and a snapshot restores a new pod. "
 	switch {
 	case policy == nil:
@@ -76,5 +76,5 @@ func (st *Starts) tellLost(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPol
 		message += fmt.Sprintf("To have the newest snapshot of the pod itself restored, set the annotation %s: %s on "+
 			"PodSnapshotPolicy %s", podsnapshotv1.AnnotationOnSandboxLoss, podsnapshotv1.OnSandboxLossRestoreLatest, policy.Name)
 	}
-	st.startsAnew(pod, message)
+	f.startsAnew(pod, message)
 }

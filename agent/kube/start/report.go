@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +34,7 @@ type report struct {
 const (
 	// maxReports bounds how many reports wait for the API server.
 	maxReports = 1000
-	// writeTime is how long Restored and NotRestored wait for the API server.
+	// writeTime is how long restored and notRestored wait for the API server.
 	writeTime = 2 * time.Second
 	// reportTime is how long a report is retried.
 	reportTime = 10 * time.Minute
@@ -41,40 +42,51 @@ const (
 	reportPause = 200 * time.Millisecond
 )
 
-// Restored implements agent.Cluster. It writes the condition PodRestored before it returns. If the API server does
-// not answer in time, it returns an error and keeps nothing of the report: this process may end before the API server
-// is back. The pod's shim, which lives as long as the pod, reports again.
-func (st *Starts) Restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
-	st.attempts.note(ref, nil)
+// reporter reports how the restores of this node's pods went: in conditions, in events, and in the times at which
+// snapshots were used. Its methods may be called concurrently.
+type reporter struct {
+	objects  *objects.Objects
+	now      func() time.Time // the API server's clock, if it is known
+	attempts *attempts
+	reports  chan report
+	turns    *turns
+	log      *slog.Logger
+}
+
+// restored reports that a pod was restored. It writes the condition PodRestored before it returns. If the API server
+// does not answer in time, it returns an error and keeps nothing of the report: this process may end before the API
+// server is back. The pod's shim, which lives as long as the pod, reports again.
+func (rp *reporter) restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
+	rp.attempts.note(ref, nil)
 	condition := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
 		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),
 	}
-	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition), turn: st.turns.begin(ref)}
+	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition), turn: rp.turns.begin(ref)}
 	defer r.turn.end()
-	if !st.tryReport(ctx, &r) {
+	if !rp.tryReport(ctx, &r) {
 		return fmt.Errorf("the API server has not been told within %v that pod %s is restored from %s", writeTime, ref, key)
 	}
-	st.Objects.Event(ref, key, corev1.EventTypeNormal, objects.ActionRestore, condition.Message)
-	st.reportLater(r)
+	rp.objects.Events.Event(ref, key, corev1.EventTypeNormal, objects.ActionRestore, condition.Message)
+	rp.reportLater(r)
 	return nil
 }
 
-// NotRestored implements agent.Cluster. If the API server answers in time, it writes the condition PodRestored before
-// it returns. Otherwise it retries in the background.
-func (st *Starts) NotRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
-	st.attempts.note(ref, failure)
-	r := report{pod: ref, key: key, turn: st.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
+// notRestored reports that a pod was not restored. If the API server answers in time, it writes the condition
+// PodRestored before it returns. Otherwise it retries in the background.
+func (rp *reporter) notRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
+	rp.attempts.note(ref, failure)
+	r := report{pod: ref, key: key, turn: rp.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
 		Reason: whyNot(failure), Message: rules.Message(failure.Error()),
 	})}
-	written := st.tryReport(ctx, &r)
-	st.Objects.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
+	written := rp.tryReport(ctx, &r)
+	rp.objects.Events.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
 		"Failed to restore the pod: "+failure.Error())
 	if written {
 		r.turn.end()
 	} else {
-		st.reportLater(r)
+		rp.reportLater(r)
 	}
 }
 
@@ -88,12 +100,12 @@ func whyNot(failure error) string {
 
 // startsAnew makes an event on a pod that has run, and starts anew. If the pod was restored before, the condition
 // PodRestored becomes False in the background: what was restored is lost.
-func (st *Starts) startsAnew(pod *corev1.Pod, message string) {
+func (rp *reporter) startsAnew(pod *corev1.Pod, message string) {
 	ref := objects.RefOf(pod)
-	st.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
+	rp.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
 	for _, c := range pod.Status.Conditions {
 		if c.Type == podsnapshotv1.ConditionPodRestored && c.Status == corev1.ConditionTrue {
-			st.reportLater(report{pod: ref, turn: st.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
+			rp.reportLater(report{pod: ref, turn: rp.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
 				Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
 				Reason: podsnapshotv1.ReasonSandboxLost, Message: message,
 			})})
@@ -102,10 +114,10 @@ func (st *Starts) startsAnew(pod *corev1.Pod, message string) {
 }
 
 // tryReport writes a pod's condition within writeTime. It reports whether the condition is done.
-func (st *Starts) tryReport(ctx context.Context, r *report) bool {
+func (rp *reporter) tryReport(ctx context.Context, r *report) bool {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	for !st.writeReport(ctx, r) {
+	for !rp.writeReport(ctx, r) {
 		select {
 		case <-time.After(reportPause):
 		case <-ctx.Done():
@@ -116,13 +128,13 @@ func (st *Starts) tryReport(ctx context.Context, r *report) bool {
 }
 
 // reportLater writes the rest of a report in the background.
-func (st *Starts) reportLater(r report) {
+func (rp *reporter) reportLater(r report) {
 	r.until = time.Now().Add(reportTime)
 	select {
-	case st.reports <- r:
+	case rp.reports <- r:
 	default:
 		r.turn.end()
-		st.log.Error("too much waits for the API server; a restore is not reported", "pod", r.pod.String())
+		rp.log.Error("too much waits for the API server; a restore is not reported", "pod", r.pod.String())
 	}
 }
 
@@ -153,8 +165,8 @@ func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
 
 // writeReport writes a pod's condition once, unless there is a newer outcome of the pod. It reports whether the
 // condition is done.
-func (st *Starts) writeReport(ctx context.Context, r *report) bool {
-	done := r.turn.write(ctx, func() bool { return st.writeCondition(ctx, r) })
+func (rp *reporter) writeReport(ctx context.Context, r *report) bool {
+	done := r.turn.write(ctx, func() bool { return rp.writeCondition(ctx, r) })
 	if done {
 		r.patch = nil
 	}
@@ -162,27 +174,27 @@ func (st *Starts) writeReport(ctx context.Context, r *report) bool {
 }
 
 // writeCondition is writeReport in the report's turn.
-func (st *Starts) writeCondition(ctx context.Context, r *report) bool {
+func (rp *reporter) writeCondition(ctx context.Context, r *report) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
-	err := st.Objects.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
+	err := rp.objects.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return true
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the pod has another UID
-		st.log.Info("PodRestored not written, the pod is gone", "pod", r.pod.String(), "error", err)
+		rp.log.Info("PodRestored not written, the pod is gone", "pod", r.pod.String(), "error", err)
 		return true
 	}
-	st.log.Warn("PodRestored not written yet", "pod", r.pod.String(), "error", err)
+	rp.log.Warn("PodRestored not written yet", "pod", r.pod.String(), "error", err)
 	return false
 }
 
-// SendReports writes what could not be written at once, and the times at which snapshots were used, until ctx is
+// run writes what could not be written at once, and the times at which snapshots were used, until ctx is
 // done.
-func (st *Starts) SendReports(ctx context.Context) {
+func (rp *reporter) run(ctx context.Context) {
 	var waiting []report
 	for {
 		var retry <-chan time.Time
-		reports := st.reports
+		reports := rp.reports
 		if len(waiting) > 0 {
 			retry = time.After(reportPause)
 		}
@@ -198,7 +210,7 @@ func (st *Starts) SendReports(ctx context.Context) {
 		}
 		left := waiting[:0]
 		for _, r := range waiting {
-			if !st.sendReport(ctx, &r) && time.Now().Before(r.until) {
+			if !rp.sendReport(ctx, &r) && time.Now().Before(r.until) {
 				left = append(left, r)
 			} else {
 				r.turn.end()
@@ -209,40 +221,32 @@ func (st *Starts) SendReports(ctx context.Context) {
 }
 
 // sendReport writes the rest of a report, and reports whether the report is done.
-func (st *Starts) sendReport(ctx context.Context, r *report) bool {
-	if r.patch != nil && !st.writeReport(ctx, r) {
+func (rp *reporter) sendReport(ctx context.Context, r *report) bool {
+	if r.patch != nil && !rp.writeReport(ctx, r) {
 		return false
 	}
-	return !r.restored || st.used(ctx, r.key) == nil
+	return !r.restored || rp.used(ctx, r.key) == nil
 }
 
 // used records that a snapshot was restored from.
-func (st *Starts) used(ctx context.Context, k snapshot.Key) error {
-	s, err := st.Objects.PodSnapshot(ctx, k)
+func (rp *reporter) used(ctx context.Context, k snapshot.Key) error {
+	s, err := rp.objects.PodSnapshot(ctx, k)
 	if err != nil || s == nil {
 		return err
 	}
-	policy, err := st.Objects.PolicyOf(ctx, s)
+	policy, err := rp.objects.PolicyOf(ctx, s)
 	if err != nil {
 		return err
 	}
-	now := metav1.NewTime(st.now())
+	now := metav1.NewTime(rp.now())
 	if t := s.Status.LastAccessTime; t != nil && now.Sub(t.Time) < rules.AccessStep(policy) {
 		return nil
 	}
 	before := s.DeepCopy()
 	s.Status.LastAccessTime = &now
-	err = st.Objects.Status().Patch(ctx, s, client.MergeFrom(before))
+	err = rp.objects.Status().Patch(ctx, s, client.MergeFrom(before))
 	if client.IgnoreNotFound(err) != nil && !errors.Is(err, context.Canceled) {
-		st.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
+		rp.log.Warn("time of use not written yet", "snapshot", k.String(), "error", err)
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// now returns the API server's time, or this node's if that is not known.
-func (st *Starts) now() time.Time {
-	if now, err := st.Objects.Clock.Now(); err == nil {
-		return now
-	}
-	return st.Now()
 }

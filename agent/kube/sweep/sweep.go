@@ -156,7 +156,7 @@ func (sw *Sweeper) orphans(ctx context.Context) (*rules.Orphans, error) {
 	if err != nil || sw.OrphanAge <= 0 {
 		return nil, err
 	}
-	id, err := sw.Objects.Identity(ctx)
+	id, err := sw.Objects.IDs.Identity(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package request
+package record
 
 import (
 	"encoding/json"
@@ -21,8 +21,8 @@ import (
 // as format 1. Fields may be added without a new format if their zero value means what was true before.
 const entryFormat = 1
 
-// entry is what this node knows of a snapshot in addition to the agent's journal and the API server.
-type entry struct {
+// Entry is what this node knows of a snapshot in addition to the agent's journal and the API server.
+type Entry struct {
 	Key     snapshot.Key    `json:"key"`
 	UID     string          `json:"uid,omitempty"` // of the snapshot; empty: not known
 	Pod     snapshot.PodRef `json:"pod"`
@@ -37,20 +37,20 @@ type entry struct {
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// ledger keeps entries in files, across restarts of the agent. Its methods may be called concurrently.
-type ledger struct {
+// Ledger keeps entries in files, across restarts of the agent. Its methods may be called concurrently.
+type Ledger struct {
 	dir string
 	log *slog.Logger
 
 	mu     sync.Mutex
-	all    map[snapshot.Key]entry
+	all    map[snapshot.Key]Entry
 	marked map[mark]snapshot.Key
 	unread map[string]bool // files that could not be read; they are retried when they are asked for
 }
 
 // openLedger reads the ledger. A file that cannot be read stays, and is retried later. A file that contains no entry,
 // as after a crash of the machine, is removed.
-func openLedger(dir string, log *slog.Logger) (*ledger, error) {
+func openLedger(dir string, log *slog.Logger) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
@@ -61,8 +61,8 @@ func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	l := &ledger{
-		dir: dir, log: log, all: make(map[snapshot.Key]entry), marked: make(map[mark]snapshot.Key),
+	l := &Ledger{
+		dir: dir, log: log, all: make(map[snapshot.Key]Entry), marked: make(map[mark]snapshot.Key),
 		unread: make(map[string]bool),
 	}
 	for _, f := range files {
@@ -72,7 +72,7 @@ func openLedger(dir string, log *slog.Logger) (*ledger, error) {
 }
 
 // read reads a file into memory. The caller holds l.mu, or nothing else uses l yet.
-func (l *ledger) read(path string) {
+func (l *Ledger) read(path string) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		l.log.Error("a file of the ledger cannot be read; it is retried", "error", err)
@@ -91,7 +91,7 @@ func (l *ledger) read(path string) {
 			"format", version.Format)
 		return
 	}
-	var e entry
+	var e Entry
 	if json.Unmarshal(b, &e) == nil && e.Key.Validate() == nil && l.path(e.Key) == path {
 		l.keep(e)
 		return
@@ -103,10 +103,10 @@ func (l *ledger) read(path string) {
 }
 
 // keep takes an entry into memory. The caller holds l.mu.
-func (l *ledger) keep(e entry) { l.all[e.Key], l.marked[markOf(e.Key)] = e, e.Key }
+func (l *Ledger) keep(e Entry) { l.all[e.Key], l.marked[markOf(e.Key)] = e, e.Key }
 
 // find returns the key of the entry with this mark.
-func (l *ledger) find(m mark) (snapshot.Key, bool) {
+func (l *Ledger) find(m mark) (snapshot.Key, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for path := range l.unread {
@@ -117,12 +117,12 @@ func (l *ledger) find(m mark) (snapshot.Key, bool) {
 }
 
 // path returns the file of an entry. It is a UUID, because names of snapshots may be too long for files.
-func (l *ledger) path(k snapshot.Key) string {
+func (l *Ledger) path(k snapshot.Key) string {
 	return filepath.Join(l.dir, uuid.NewSHA1(uuids, []byte(k.String())).String()+".json")
 }
 
-// get returns the entry of a snapshot.
-func (l *ledger) get(k snapshot.Key) (entry, bool) {
+// Get returns the entry of a snapshot.
+func (l *Ledger) Get(k snapshot.Key) (Entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if path := l.path(k); l.unread[path] {
@@ -132,8 +132,8 @@ func (l *ledger) get(k snapshot.Key) (entry, bool) {
 	return e, ok
 }
 
-// of returns the snapshots of the pod with that UID.
-func (l *ledger) of(podUID string) (out []snapshot.Key) {
+// Of returns the snapshots of the pod with that UID.
+func (l *Ledger) Of(podUID string) (out []snapshot.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.all {
@@ -144,11 +144,11 @@ func (l *ledger) of(podUID string) (out []snapshot.Key) {
 	return out
 }
 
-// put keeps an entry. Once it has returned nil, no crash of the agent or the machine loses the entry.
-func (l *ledger) put(e entry) error {
+// Put keeps an entry. Once it has returned nil, no crash of the agent or the machine loses the entry.
+func (l *Ledger) Put(e Entry) error {
 	b, err := json.Marshal(struct {
 		Format int `json:"format"`
-		entry
+		Entry
 	}{entryFormat, e})
 	if err != nil {
 		return fmt.Errorf("ledger of %s: %w", e.Key, err)
@@ -164,8 +164,8 @@ func (l *ledger) put(e entry) error {
 	return nil
 }
 
-// drop forgets an entry.
-func (l *ledger) drop(k snapshot.Key) error {
+// Drop forgets an entry.
+func (l *Ledger) Drop(k snapshot.Key) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.all, k)
@@ -179,8 +179,8 @@ func (l *ledger) drop(k snapshot.Key) error {
 	return nil
 }
 
-// keys returns the keys of all entries.
-func (l *ledger) keys() (out []snapshot.Key) {
+// Keys returns the keys of all entries.
+func (l *Ledger) Keys() (out []snapshot.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for path := range l.unread {

@@ -1,4 +1,4 @@
-package request
+package record
 
 import (
 	"log/slog"
@@ -19,7 +19,7 @@ func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := snapshot.Key{Namespace: "n", Name: "s"}
-	if err := l.put(entry{Key: k, Pod: snapshot.PodRef{Name: "p"}, Published: "u"}); err != nil {
+	if err := l.Put(Entry{Key: k, Pod: snapshot.PodRef{Name: "p"}, Published: "u"}); err != nil {
 		t.Fatal(err)
 	}
 	path, aside := l.path(k), filepath.Join(dir, "aside")
@@ -32,7 +32,7 @@ func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 	if l, err = openLedger(dir, log); err != nil {
 		t.Fatal(err)
 	}
-	if e, ok := l.get(k); ok {
+	if e, ok := l.Get(k); ok {
 		t.Errorf("found %+v", e)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -44,10 +44,10 @@ func TestLedgerKeepsWhatCannotBeRead(t *testing.T) {
 	if err := os.Rename(aside, path); err != nil {
 		t.Fatal(err)
 	}
-	if keys := l.keys(); len(keys) != 1 || keys[0] != k {
+	if keys := l.Keys(); len(keys) != 1 || keys[0] != k {
 		t.Errorf("found %v", keys)
 	}
-	if e, ok := l.get(k); !ok || e.Published != "u" {
+	if e, ok := l.Get(k); !ok || e.Published != "u" {
 		t.Errorf("found %+v, %v", e, ok)
 	}
 }
@@ -60,7 +60,7 @@ func TestLedgerRemovesWhatIsNoEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := openLedger(dir, slog.New(slog.DiscardHandler))
-	if err != nil || len(l.keys()) != 0 {
+	if err != nil || len(l.Keys()) != 0 {
 		t.Fatal(l, err)
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -89,14 +89,14 @@ func TestLedgerOfAnotherVersion(t *testing.T) {
 	if l, err = openLedger(dir, log); err != nil {
 		t.Fatal(err)
 	}
-	if keys := l.keys(); len(keys) != 1 || keys[0] != earlier {
+	if keys := l.Keys(); len(keys) != 1 || keys[0] != earlier {
 		t.Errorf("entries %v", keys)
 	}
 	if b, err := os.ReadFile(l.path(snapshot.Key{Namespace: "n", Name: "newer"})); err != nil || string(b) != newer {
 		t.Errorf("the newer one: %q, %v", b, err)
 	}
-	e, ok := l.get(earlier)
-	if !ok || e.Published != "u" || l.put(e) != nil {
+	e, ok := l.Get(earlier)
+	if !ok || e.Published != "u" || l.Put(e) != nil {
 		t.Errorf("the earlier one: %+v, %v", e, ok)
 	}
 	if b, err := os.ReadFile(l.path(earlier)); err != nil || !strings.HasPrefix(string(b), `{"format":1,`) {

@@ -1,21 +1,23 @@
-package request
+package ending
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"diapause.dev/agent/checkpoint"
+	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc/sleep"
 )
 
 // A pod whose policy says so is saved when it is deleted: the shim of its first container that is told to end asks
@@ -29,8 +31,6 @@ const (
 	lookTime = 2 * time.Second
 	// startTime is how long after the agent's start pods wait until it has heard from the API server.
 	startTime = 10 * time.Second
-	// turnPause is how often a save looks whether the pod's former checkpoint is over.
-	turnPause = 25 * time.Millisecond
 )
 
 // errGrace means that the time for a save is over.
@@ -102,15 +102,46 @@ func (ts *terminations) close() {
 	ts.closed = true
 }
 
-// MayEnd implements agent.Cluster.
-func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
+// Config is what Endings work with.
+type Config struct {
+	Objects *objects.Objects
+	// Asleep returns the mark of the pod with that UID. Ok is false if it does not sleep.
+	Asleep func(podUID string) (m sleep.Mark, ok bool)
+	// Plan returns the plan by which a pod that ends is saved, or a refusal.
+	Plan func(ctx context.Context, pod *corev1.Pod) (*rules.Plan, error)
+	// Capture carries a job out. All of it ends with ctx.
+	Capture func(ctx context.Context, j *record.Job) error
+	Sleeps  *Sleeps
+	Work    *control.Background
+	Logger  *slog.Logger
+}
+
+// Endings save the pods that are told to end, if they are to be saved. Its methods may be called concurrently.
+type Endings struct {
+	Config
+	log          *slog.Logger
+	began        time.Time // when the agent has started
+	terminations *terminations
+}
+
+// New returns the endings of a node whose agent starts now.
+func New(c Config) *Endings {
+	return &Endings{Config: c, log: c.Logger, began: time.Now(), terminations: newTerminations()}
+}
+
+// Close keeps saves from beginning.
+func (e *Endings) Close() { e.terminations.close() }
+
+// MayEnd returns how long a container that is told to end has to wait, and whether its pod was saved: see
+// agent.Cluster.MayEnd.
+func (e *Endings) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
 	select {
-	case <-rs.Objects.Synced:
+	case <-e.Objects.Synced:
 	case <-ctx.Done(): // nobody can tell
-		return max(time.Until(rs.began.Add(startTime)), 0), false
+		return max(time.Until(e.began.Add(startTime)), 0), false
 	}
-	t := rs.terminations.of(ref.UID, func(t *termination) {
-		rs.work.Go(func() { rs.terminate(t, ref) })
+	t := e.terminations.of(ref.UID, func(t *termination) {
+		e.Work.Go(func() { e.terminate(t, ref) })
 	})
 	if t == nil {
 		return 0, false
@@ -119,45 +150,45 @@ func (rs *Requests) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.
 	case <-t.over:
 		return 0, t.saved
 	case <-ctx.Done():
-		return max(rs.terminations.left(t), 0), false
+		return max(e.terminations.left(t), 0), false
 	}
 }
 
 // terminate saves a pod that is told to end, if it is to be saved.
-func (rs *Requests) terminate(t *termination, ref snapshot.PodRef) {
+func (e *Endings) terminate(t *termination, ref snapshot.PodRef) {
 	defer close(t.over)
-	pod, err := rs.ending(t, ref)
+	pod, err := e.ending(t, ref)
 	if errors.Is(err, errUnsure) {
-		rs.log.Warn("a container ends, and its pod is not saved", "pod", ref.String(), "error", err)
-		rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		e.log.Warn("a container ends, and its pod is not saved", "pod", ref.String(), "error", err)
+		e.Objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 			"A container ends, and the pod is not saved: "+err.Error())
 		pod, err = nil, nil
 	}
 	if err == nil && pod == nil {
-		rs.terminations.forget(ref.UID)
+		e.terminations.forget(ref.UID)
 		return
 	}
 	if err == nil {
-		err = rs.saveEnding(t, pod)
+		err = e.save(t, pod)
 	}
 	t.saved = err == nil
 	if err != nil {
-		rs.log.Warn("a pod ends without having been saved", "pod", ref.String(), "error", err)
-		rs.Objects.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
+		e.log.Warn("a pod ends without having been saved", "pod", ref.String(), "error", err)
+		e.Objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
 			"The pod ends without having been saved: "+err.Error())
 	}
 }
 
 // ending returns a pod that is being deleted and is to be saved before. It returns nil if the pod is not to be saved.
 // If the API server does not say so in time, the error is of kind errUnsure.
-func (rs *Requests) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(rs.life, lookTime)
+func (e *Endings) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(e.Work.Life, lookTime)
 	defer cancel()
-	pod, err := rs.Objects.PodOf(ctx, ref)
+	pod, err := e.Objects.PodOf(ctx, ref)
 	if err != nil || pod == nil {
 		return nil, err
 	}
-	policies, _, err := rs.Objects.Rules(ctx, pod.Namespace, rs.Objects.List)
+	policies, _, err := e.Objects.Rules(ctx, pod.Namespace, e.Objects.List)
 	if err != nil {
 		return nil, err
 	}
@@ -165,14 +196,14 @@ func (rs *Requests) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, er
 	if len(policies) > 0 {
 		patience = rules.TimeToAsk(pod)
 	}
-	rs.terminations.extend(t, time.Now().Add(patience+lookTime))
-	pod, err = rs.endingBy(pod, policies, patience)
+	e.terminations.extend(t, time.Now().Add(patience+lookTime))
+	pod, err = e.endingBy(pod, policies, patience)
 	switch {
 	case err != nil && len(policies) == 0: // few pods are saved at their end; the others do not wait for longer
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w within %v: %w", errUnsure, patience, err)
-	case pod == nil || rs.Objects.NamespaceEnds(rs.life, pod.Namespace): // no successor, nor a PodSnapshot
+	case pod == nil || e.Objects.IDs.NamespaceEnds(e.Work.Life, pod.Namespace): // no successor, nor a PodSnapshot
 		return nil, nil
 	}
 	return pod, nil
@@ -180,13 +211,13 @@ func (rs *Requests) ending(t *termination, ref snapshot.PodRef) (*corev1.Pod, er
 
 // endingBy is ending by the API server's word, as far as the caches cannot say: the kubelet may have heard of a
 // deletion before they have, and a policy may be newer. Cached are the policies of the pod's namespace.
-func (rs *Requests) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPolicy,
+func (e *Endings) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshotPolicy,
 	patience time.Duration,
 ) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(rs.life, patience)
+	ctx, cancel := context.WithTimeout(e.Work.Life, patience)
 	defer cancel()
 	uid := pod.UID
-	pod, err := rs.Objects.Ending(ctx, pod)
+	pod, err := e.Objects.Ending(ctx, pod)
 	if err != nil || pod == nil || pod.UID != uid || pod.DeletionTimestamp == nil ||
 		pod.Status.Phase != corev1.PodRunning {
 		return nil, err
@@ -196,7 +227,7 @@ func (rs *Requests) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshot
 	}
 	var now podsnapshotv1.PodSnapshotPolicyList
 	err = objects.Patiently(ctx, func(ctx context.Context) error {
-		return rs.Objects.Live.List(ctx, &now, client.InNamespace(pod.Namespace))
+		return e.Objects.Live.List(ctx, &now, client.InNamespace(pod.Namespace))
 	})
 	if err != nil || !rules.SavedOnTermination(pod, now.Items) {
 		return nil, err
@@ -204,9 +235,9 @@ func (rs *Requests) endingBy(pod *corev1.Pod, cached []podsnapshotv1.PodSnapshot
 	return pod, nil
 }
 
-// saveEnding saves a pod and ends its sandbox, while there is time. After an error the pod runs on.
-func (rs *Requests) saveEnding(t *termination, pod *corev1.Pod) error {
-	now, err := rs.Objects.Clock.Now()
+// save saves a pod and ends its sandbox, while there is time. After an error the pod runs on.
+func (e *Endings) save(t *termination, pod *corev1.Pod) error {
+	now, err := e.Objects.Clock.Now()
 	if err != nil {
 		now = time.Now()
 	}
@@ -214,40 +245,19 @@ func (rs *Requests) saveEnding(t *termination, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	rs.terminations.extend(t, time.Now().Add(left))
-	ctx, cancel := context.WithTimeoutCause(rs.life, left, errGrace)
+	e.terminations.extend(t, time.Now().Add(left))
+	ctx, cancel := context.WithTimeoutCause(e.Work.Life, left, errGrace)
 	defer cancel()
-	if _, asleep := rs.Node.AsleepPod(string(pod.UID)); asleep {
-		return rs.inherit(ctx, pod)
+	if _, asleep := e.Asleep(string(pod.UID)); asleep {
+		return e.Sleeps.inherit(ctx, pod)
 	}
-	plan, err := rs.prepareBy(ctx, pod, rules.PrepareTermination)
+	plan, err := e.Plan(ctx, pod)
 	if err != nil {
 		return err
 	}
 	ref := objects.RefOf(pod)
-	return rs.checkpointEnding(ctx, &job{
-		asker: newAsker(pod.Namespace, string(pod.UID)+" ends"), pod: ref, plan: plan,
-		requester: requester{in: pod.Namespace, pod: pod.Name}, closed: true,
+	return e.Capture(ctx, &record.Job{
+		Asker: record.NewAsker(pod.Namespace, string(pod.UID)+" ends"), Pod: ref, Plan: plan,
+		Requester: record.Requester{Namespace: pod.Namespace, Pod: pod.Name}, Closed: true,
 	})
-}
-
-// checkpointEnding carries out the job for a pod that is being ended. All of it ends with ctx.
-func (rs *Requests) checkpointEnding(ctx context.Context, j *job) error {
-	for !rs.jobs.add(j) {
-		select {
-		case <-time.After(turnPause):
-		case <-ctx.Done():
-			return fmt.Errorf("the pod is being checkpointed: %w", context.Cause(ctx))
-		}
-	}
-	_, err := rs.Node.Checkpoint(ctx, ctx, checkpoint.Options{
-		Target: j.pod.UID, Named: func() (string, error) { return rs.name(j) }, Stop: true, Ending: true, NoWait: true,
-		Progress: rs.tellWaiting(j),
-		Spooled:  func(f *snapshots.Found, _ string) { rs.captured(f.Manifest.Meta.Key) },
-	})
-	if k := rs.jobs.end(j, err); k.Name != "" {
-		rs.progressed(k)
-	}
-	rs.nextTurn(j.pod)
-	return err
 }

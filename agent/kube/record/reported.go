@@ -1,4 +1,4 @@
-package request
+package record
 
 import (
 	"sync"
@@ -8,9 +8,9 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// reported are the requests of the agent's journal, as the agent has reported them, by the snapshot that they make:
+// Reported are the requests of the agent's journal, as the agent has reported them, by the snapshot that they make:
 // for each snapshot the newest request. Its methods may be called concurrently.
-type reported struct {
+type Reported struct {
 	mu     sync.Mutex
 	all    map[snapshot.Key]heard
 	marked map[mark]snapshot.Key
@@ -24,19 +24,19 @@ type heard struct {
 	since time.Time
 }
 
-func newReported() *reported {
-	return &reported{all: make(map[snapshot.Key]heard), marked: make(map[mark]snapshot.Key)}
+func newReported() *Reported {
+	return &Reported{all: make(map[snapshot.Key]heard), marked: make(map[mark]snapshot.Key)}
 }
 
-// put records the next step of a request.
-func (r *reported) put(q journal.Request) {
+// Put records the next step of a request.
+func (r *Reported) Put(q journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.keep(q)
 }
 
-// keep is put. The caller holds r.mu.
-func (r *reported) keep(q journal.Request) {
+// keep is Put. The caller holds r.mu.
+func (r *Reported) keep(q journal.Request) {
 	h, ok := r.all[q.Key]
 	if !ok || h.ID != q.ID {
 		r.turns++
@@ -46,9 +46,9 @@ func (r *reported) keep(q journal.Request) {
 	r.all[q.Key], r.marked[markOf(q.Key)] = h, q.Key
 }
 
-// load adds the requests in the journal, oldest first. It skips those of which something newer was reported
+// Load adds the requests in the journal, oldest first. It skips those of which something newer was reported
 // meanwhile.
-func (r *reported) load(all []journal.Request) {
+func (r *Reported) Load(all []journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range all {
@@ -64,16 +64,16 @@ func (r *reported) load(all []journal.Request) {
 }
 
 // find returns the key of a request with this mark.
-func (r *reported) find(m mark) (snapshot.Key, bool) {
+func (r *Reported) find(m mark) (snapshot.Key, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k, ok := r.marked[m]
 	return k, ok
 }
 
-// before returns the snapshots of those requests for a pod that were reported before another request and have not
+// Before returns the snapshots of those requests for a pod that were reported before another request and have not
 // failed. It leaves out requests that were reported longer ago than ago.
-func (r *reported) before(q journal.Request, ago time.Duration) (out []snapshot.Key) {
+func (r *Reported) Before(q journal.Request, ago time.Duration) (out []snapshot.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, h := range r.all {
@@ -85,15 +85,16 @@ func (r *reported) before(q journal.Request, ago time.Duration) (out []snapshot.
 	return out
 }
 
-func (r *reported) get(k snapshot.Key) (journal.Request, bool) {
+// Get returns the request that makes a snapshot.
+func (r *Reported) Get(k snapshot.Key) (journal.Request, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, ok := r.all[k]
 	return h.Request, ok
 }
 
-// drop forgets a request that needs no further report, unless there is a newer one for its snapshot.
-func (r *reported) drop(q journal.Request) {
+// Drop forgets a request that needs no further report, unless there is a newer one for its snapshot.
+func (r *Reported) Drop(q journal.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all[q.Key].ID == q.ID {
@@ -104,8 +105,8 @@ func (r *reported) drop(q journal.Request) {
 	}
 }
 
-// keys returns the snapshots of all requests.
-func (r *reported) keys() (out []snapshot.Key) {
+// Keys returns the snapshots of all requests.
+func (r *Reported) Keys() (out []snapshot.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.all {
@@ -114,12 +115,12 @@ func (r *reported) keys() (out []snapshot.Key) {
 	return out
 }
 
-// stopping reports whether a snapshot was made and its pod is still to be stopped.
-func stopping(q journal.Request) bool {
+// Stopping reports whether a snapshot was made and its pod is still to be stopped.
+func Stopping(q journal.Request) bool {
 	return q.Stage == journal.StageSpooled && q.Stop && !q.Stopped && q.RunsOn == ""
 }
 
-// spooled reports whether a request's snapshot was restorable on its node at some time.
-func spooled(q journal.Request) bool {
+// Spooled reports whether a request's snapshot was restorable on its node at some time.
+func Spooled(q journal.Request) bool {
 	return q.Stage == journal.StageSpooled || q.Stage == journal.StageReplicated
 }
