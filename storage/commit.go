@@ -12,6 +12,7 @@ import (
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // Commit waits until all packs are durable and then writes the manifest, which makes the snapshot exist. meta.Key may
@@ -30,7 +31,7 @@ func (w *Writer) Commit(ctx context.Context, meta snapshot.Meta) (*Manifest, err
 	}
 	failpoint.PacksComplete.Hit()
 	w.lineage.forget()
-	w.options.Parent = w.options.Parent.identity()
+	w.options.Parent = identityOf(w.options.Parent)
 	m, err := w.buildManifest(meta)
 	if err != nil {
 		return nil, w.wrap(err)
@@ -60,7 +61,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 			w.key.Namespace)
 	}
 	meta.NamespaceKey = w.lineage.wrapping
-	m := &Manifest{Format: Format, Meta: meta, DigestKey: w.lineage.digestKey, lock: w.lineage.lock}
+	m := &Manifest{Format: format.Version, Meta: meta, DigestKey: w.lineage.digestKey, DataKey: w.lineage.lock}
 	all := append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)
 	number := map[uint32]uint32{}
 	for _, f := range w.files {
@@ -77,7 +78,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 			}
 			c.Pack = n
 		}
-		m.Files = append(m.Files, File{Name: f.name, Size: f.size, Chunks: f.chunks, prints: f.prints})
+		m.Files = append(m.Files, File{Name: f.name, Size: f.size, Chunks: f.chunks, Prints: f.prints})
 	}
 	return m, nil
 }
@@ -96,7 +97,7 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}
-	claim := w.store.newClaim(w.key.Namespace, m.objects())
+	claim := w.store.newClaim(w.key.Namespace, objectsOf(m))
 	defer claim.drop(ctx)
 	if err := claim.lay(ctx); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 // checkKeys refuses a snapshot in the clear that could not be read: the key file may have changed since it was begun.
 // For an encrypted one, confirm finds that out.
 func (w *Writer) checkKeys(m *Manifest) error {
-	if m.lock != nil {
+	if m.DataKey != nil {
 		return nil
 	}
 	if err := w.store.checkPlain(m); err != nil {
@@ -136,11 +137,11 @@ func (w *Writer) checkKeys(m *Manifest) error {
 // meanwhile; then the error says so. The data key is put in place before, again if a sweep deletes it: it is that of
 // the lineage, so it may be about to go with another snapshot that nothing else is needed of.
 func (w *Writer) confirm(ctx context.Context, claim *claim, m *Manifest) error {
-	namespace, packs := w.key.Namespace, m.objects()
-	if m.lock != nil {
-		key := keyName(namespace, m.lock.id)
+	namespace, packs := w.key.Namespace, objectsOf(m)
+	if m.DataKey != nil {
+		key := format.KeyName(namespace, m.DataKey.ID())
 		err := claim.outlast(ctx, []string{key}, func() error {
-			return w.store.putKey(ctx, namespace, m.lock)
+			return w.store.putKey(ctx, namespace, m.DataKey)
 		})
 		if err != nil {
 			return fmt.Errorf("put the data key in place: %w", err)
@@ -194,7 +195,7 @@ func (w *Writer) checkParent(ctx context.Context) error {
 func (w *Writer) retract(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()
-	err := w.store.backend.Delete(ctx, manifestName(w.key))
+	err := w.store.backend.Delete(ctx, format.ManifestName(w.key))
 	if err == nil || errors.Is(err, ErrNotFound) {
 		w.manifest = manifestAbsent
 		return nil
@@ -209,7 +210,7 @@ const confirmTimeout = 10 * time.Second
 // looks: the bytes are unique to this writer, because its packs' ids are random.
 func (w *Writer) createManifest(ctx context.Context, m *Manifest, data []byte) error {
 	w.manifest = manifestUnknown
-	err := w.store.backend.Create(ctx, manifestName(w.key), bytes.NewReader(data), int64(len(data)))
+	err := w.store.backend.Create(ctx, format.ManifestName(w.key), bytes.NewReader(data), int64(len(data)))
 	if err == nil {
 		return nil
 	}

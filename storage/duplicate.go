@@ -19,13 +19,13 @@ func (s *Store) Duplicate(ctx context.Context, of *Manifest, meta snapshot.Meta)
 		return nil, fmt.Errorf("make snapshot %s of the packs of %s: %w", meta.Key, of.Meta.Key, err)
 	}
 	l := &lineage{
-		seed: maphash.MakeSeed(), digestKey: of.DigestKey, lock: of.lock, wrapping: of.Meta.NamespaceKey, parent: of,
+		seed: maphash.MakeSeed(), digestKey: of.DigestKey, lock: of.DataKey, wrapping: of.Meta.NamespaceKey, parent: of,
 		packs: of.Packs,
 	}
 	w := s.newWriter(ctx, meta.Key, l, WriterOptions{Parent: of, Parallelism: 1})
 	for _, f := range of.Files {
 		w.files = append(w.files, &FileWriter{
-			w: w, name: f.Name, size: f.Size, chunks: slices.Clone(f.Chunks), prints: f.prints,
+			w: w, name: f.Name, size: f.Size, chunks: slices.Clone(f.Chunks), prints: f.Prints,
 		})
 	}
 	return w.Commit(ctx, meta)

@@ -18,7 +18,7 @@ type Hold struct {
 // A Hold ends with Release. If the process dies, or a context ends during a call, the claim stays. Sweeps heed a claim
 // until it is as old as their grace. So the owner of a long Hold must call Refresh more often than any sweep's grace.
 func (s *Store) Hold(ctx context.Context, m *Manifest) (*Hold, error) {
-	h := &Hold{claim: s.newClaim(m.Meta.Namespace, m.objects()), m: m}
+	h := &Hold{claim: s.newClaim(m.Meta.Namespace, objectsOf(m)), m: m}
 	err := h.claim.lay(ctx)
 	if err == nil {
 		err = h.check(ctx)
@@ -37,7 +37,7 @@ func (h *Hold) check(ctx context.Context) error {
 	if there, err := h.claim.store.holds(ctx, h.m); there || err != nil {
 		return err
 	}
-	return h.claim.intact(ctx, h.m.objects())
+	return h.claim.intact(ctx, objectsOf(h.m))
 }
 
 // Refresh renews the Hold's claim.
@@ -60,7 +60,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	there, err := s.holds(ctx, h.m)
 	if err == nil && !there {
-		err = s.collect(ctx, h.m.Meta.Namespace, h.m.needs())
+		err = s.collect(ctx, h.m.Meta.Namespace, neededBy(h.m))
 	}
 	if err != nil {
 		return fmt.Errorf("release snapshot %s: what it alone needed is left to the next sweep: %w", h.m.Meta.Key, err)

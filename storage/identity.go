@@ -8,10 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-)
 
-// Marker is the object that makes a place a store.
-const Marker = marker
+	"diapause.dev/storage/format"
+)
 
 // identityObject holds the identity of a store that was made before stores had one. No namespace can have this name.
 const identityObject = "diapause_id.json"
@@ -68,20 +67,20 @@ func (s *Store) CheckIdentity(ctx context.Context) error {
 
 // readMarker checks diapause.json, and returns the identity in it, if there is one.
 func (s *Store) readMarker(ctx context.Context) (id string, err error) {
-	c, err := s.readIdentity(ctx, marker)
+	c, err := s.readIdentity(ctx, format.Marker)
 	if err != nil {
 		return "", err
 	}
-	if c.Format != Format {
-		return "", fmt.Errorf("%w: store of version %d, this is version %d", ErrFormat, c.Format, Format)
+	if c.Format != format.Version {
+		return "", fmt.Errorf("%w: store of version %d, this is version %d", ErrFormat, c.Format, format.Version)
 	}
 	return c.ID, nil
 }
 
 // makeMarker makes the backend a store, unless another process is faster.
 func (s *Store) makeMarker(ctx context.Context) (id string, err error) {
-	if err := s.createOnce(ctx, marker,
-		markerContent{Product: "diapause", Format: Format, ID: newIdentity()}); err != nil {
+	if err := s.createOnce(ctx, format.Marker,
+		markerContent{Product: "diapause", Format: format.Version, ID: newIdentity()}); err != nil {
 		return "", err
 	}
 	return s.readMarker(ctx)

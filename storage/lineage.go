@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/format"
 )
 
 // lineage is what a writer knows to be stored already: the parent's chunks in packs that are worth keeping, and the
@@ -19,11 +20,11 @@ import (
 // writer's own. Safe for concurrent use.
 type lineage struct {
 	digestKey [32]byte
-	lock      *lock      // nil: chunks are not encrypted
-	wrapping  string     // id of the namespace key under which lock was made; empty: not known
-	parent    *Manifest  // nil: no chunk of it is used
-	packs     []Pack     // the parent's packs that may be named again
-	known     *inherited // the chunks in these packs; nil: there are none
+	lock      *format.DataKey // nil: chunks are not encrypted
+	wrapping  string          // id of the namespace key under which lock was made; empty: not known
+	parent    *Manifest       // nil: no chunk of it is used
+	packs     []Pack          // the parent's packs that may be named again
+	known     *inherited      // the chunks in these packs; nil: there are none
 
 	mu    sync.RWMutex
 	seed  maphash.Seed
@@ -68,11 +69,11 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	if parent == nil || parent.Encrypted() != encrypt || encrypt && s.formerly(parent, *keys.Current) {
 		l.digestKey = newDigestKey()
 		if encrypt {
-			l.lock, l.wrapping = newLock(), idOf(useKeyID, *keys.Current).String()
+			l.lock, l.wrapping = format.NewDataKey(), format.KeyIDOf(*keys.Current).String()
 		}
 		return l, nil
 	}
-	l.digestKey, l.lock, l.wrapping = parent.DigestKey, parent.lock, parent.Meta.NamespaceKey
+	l.digestKey, l.lock, l.wrapping = parent.DigestKey, parent.DataKey, parent.Meta.NamespaceKey
 	same, err := s.holds(ctx, parent)
 	if err != nil {
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
@@ -91,13 +92,13 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 // when it was read. Whoever has that key and an old copy of the store knows the data key, even if it has been wrapped
 // anew since.
 func (s *Store) formerly(m *Manifest, current Secret) bool {
-	id := idOf(useKeyID, current)
+	id := format.KeyIDOf(current)
 	if made := m.Meta.NamespaceKey; made != "" {
 		return made != id.String()
 	}
 	s.unlocked.mu.Lock()
 	defer s.unlocked.mu.Unlock()
-	known, ok := s.unlocked.keys[keyName(m.Meta.Namespace, m.lock.id)]
+	known, ok := s.unlocked.keys[format.KeyName(m.Meta.Namespace, m.DataKey.ID())]
 	return ok && known.by != id
 }
 
@@ -148,11 +149,11 @@ func (l *lineage) inherit() {
 // forget frees the memory of the known chunks, once all chunks are placed. Of the parent it keeps the identity.
 func (l *lineage) forget() {
 	l.known, l.own, l.byOwn = nil, nil, index{}
-	l.parent = l.parent.identity()
+	l.parent = identityOf(l.parent)
 }
 
-// identity returns what distinguishes a manifest from all others, or nil for nil.
-func (m *Manifest) identity() *Manifest {
+// identityOf returns what distinguishes a manifest from all others, or nil for nil.
+func identityOf(m *Manifest) *Manifest {
 	if m == nil {
 		return nil
 	}
@@ -161,7 +162,7 @@ func (m *Manifest) identity() *Manifest {
 
 // keptPacks returns the packs that a child of m may name again, the most used first.
 func keptPacks(m *Manifest) []int {
-	used, total := usedBytes(m)
+	used, total := m.UsedBytes()
 	kept := make([]int, len(m.Packs))
 	for i := range kept {
 		kept[i] = i
@@ -171,36 +172,6 @@ func keptPacks(m *Manifest) []int {
 		kept = kept[:limit*3/4]
 	}
 	return dropUnused(m, kept, used)
-}
-
-// usedBytes returns how many bytes of each pack a manifest names, each range once, and their sum.
-func usedBytes(m *Manifest) (used []int64, total int64) {
-	used = make([]int64, len(m.Packs))
-	for _, r := range m.ranges() {
-		used[r.place>>32] += int64(r.stored)
-		total += int64(r.stored)
-	}
-	return used, total
-}
-
-// stretch is the stored range of a chunk: its pack and its offset there in one number, and its length.
-type stretch struct {
-	place  uint64
-	stored uint32
-}
-
-// ranges returns where the chunks of a manifest are stored, each range once.
-func (m *Manifest) ranges() []stretch {
-	all := make([]stretch, 0, countChunks(m.Files))
-	for _, f := range m.Files {
-		for i := range f.Chunks {
-			if c := &f.Chunks[i]; c.Codec != CodecZero {
-				all = append(all, stretch{uint64(c.Pack)<<32 | uint64(c.Offset), c.Stored})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.place, b.place) })
-	return slices.CompactFunc(all, func(a, b stretch) bool { return a.place == b.place })
 }
 
 // dropUnused leaves out the least used packs, until enough of the rest is used.
@@ -231,7 +202,7 @@ func dropUnused(m *Manifest, kept []int, used []int64) []int {
 func (l *lineage) inherited() uint32 { return uint32(len(l.packs)) }
 
 // recognise returns the place of the parent's chunk with this fingerprint and length.
-func (l *lineage) recognise(print *[printSize]byte, raw uint32) (place uint32, ok bool) {
+func (l *lineage) recognise(print *[format.PrintSize]byte, raw uint32) (place uint32, ok bool) {
 	if l.known == nil {
 		return 0, false
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // packer lays chunks into packs in the order in which they were added, so that neighbours in a file are neighbours in a
@@ -33,11 +34,11 @@ type packer struct {
 // placement is a chunk that is ready and waits for its turn to be placed.
 type placement struct {
 	job
-	chunk  Chunk           // complete except for pack, offset and stored length, unless placed
-	placed bool            // it has no bytes to store: it is zero, or stored already
-	print  [printSize]byte // or zero, if none is needed
-	stored []byte          // the bytes to store, unless placed
-	buffer *[]byte         // to be returned to its pool, or nil
+	chunk  Chunk                  // complete except for pack, offset and stored length, unless placed
+	placed bool                   // it has no bytes to store: it is zero, or stored already
+	print  [format.PrintSize]byte // or zero, if none is needed
+	stored []byte                 // the bytes to store, unless placed
+	buffer *[]byte                // to be returned to its pool, or nil
 }
 
 func newPacker(w *Writer) *packer {
@@ -96,7 +97,7 @@ func (p *packer) store(c *Chunk, pl *placement) error {
 		add.buffer, add.held = pl.buffer, int64(cap(*pl.buffer))
 	}
 	if p.w.lineage.lock != nil {
-		add.seal, add.data = true, pl.stored[:len(pl.stored)+sealed]
+		add.seal, add.data = true, pl.stored[:len(pl.stored)+format.SealSize]
 	}
 	if err := p.room(len(add.data), add.held); err != nil {
 		return err
@@ -157,10 +158,10 @@ func (p *packer) free(pieces []piece) {
 
 // newPack opens a pack and makes the backend start to read it. The caller holds p.mu.
 func (p *packer) newPack() {
-	o := &openPack{p: p, id: newPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
+	o := &openPack{p: p, id: format.NewPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
 	p.packs = append(p.packs, o)
 	p.open = o
-	o.append(piece{data: packHeader(o.id)})
+	o.append(piece{data: format.PackHeader(o.id)})
 	p.active++
 	p.uploads.Go(func() {
 		err := p.upload(o)
@@ -188,9 +189,9 @@ func (p *packer) close() {
 // upload writes a pack while it is being filled.
 func (p *packer) upload(o *openPack) error {
 	defer o.upload.end()
-	err := p.w.store.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), o, -1)
+	err := p.w.store.backend.Create(p.w.ctx, format.PackName(p.w.key.Namespace, o.id), o, -1)
 	if err == nil && o.pack.Size == 0 {
-		err = fmt.Errorf("create %s: %w: not read to its end", packName(p.w.key.Namespace, o.id), ErrTruncated)
+		err = fmt.Errorf("create %s: %w: not read to its end", format.PackName(p.w.key.Namespace, o.id), ErrTruncated)
 	}
 	if err != nil {
 		return err
@@ -225,7 +226,7 @@ func (p *packer) remove(ctx context.Context, unneeded func(PackID) bool) {
 		if !unneeded(pack.id) {
 			continue
 		}
-		name := packName(p.w.key.Namespace, pack.id)
+		name := format.PackName(p.w.key.Namespace, pack.id)
 		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 			p.w.store.log.Warn("a pack that no snapshot needs is left to the next sweep",
 				"snapshot", p.w.key.String(), "object", name, "error", err)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+
+	"diapause.dev/storage/format"
 )
 
 // Place says where a chunk is that a Writer has stored ahead, or has recognised. It means something to that Writer
@@ -20,19 +22,19 @@ type ahead struct {
 	mu     sync.RWMutex
 	seed   maphash.Seed
 	chunks []Chunk // of length 0 until they are placed
-	prints [][printSize]byte
+	prints [][format.PrintSize]byte
 	index  index
 }
 
 func newAhead() *ahead { return &ahead{seed: maphash.MakeSeed()} }
 
 // find returns the number of the chunk with a fingerprint. The caller holds a.mu.
-func (a *ahead) find(print *[printSize]byte) (number uint32, ok bool) {
+func (a *ahead) find(print *[format.PrintSize]byte) (number uint32, ok bool) {
 	return a.index.find(maphash.Bytes(a.seed, print[:]), func(n uint32) bool { return a.prints[n] == *print })
 }
 
 // number returns the number of the chunk with a fingerprint, and whether it is new.
-func (a *ahead) number(print [printSize]byte) (number int, isNew bool) {
+func (a *ahead) number(print [format.PrintSize]byte) (number int, isNew bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n, ok := a.find(&print); ok {
@@ -117,11 +119,11 @@ func (f *FileWriter) Known(at Place) error {
 }
 
 // at returns the chunk at a place, and its fingerprint.
-func (w *Writer) at(place Place) (c Chunk, print [printSize]byte, err error) {
+func (w *Writer) at(place Place) (c Chunk, print [format.PrintSize]byte, err error) {
 	n := place &^ ofParent
 	if place&ofParent != 0 && w.lineage.known != nil && n < Place(w.lineage.known.len()) {
 		f, i := w.lineage.known.at(uint32(n))
-		return w.lineage.known.chunk(uint32(n)), f.prints[i], nil
+		return w.lineage.known.chunk(uint32(n)), f.Prints[i], nil
 	}
 	w.ahead.mu.RLock()
 	defer w.ahead.mu.RUnlock()
@@ -137,7 +139,7 @@ const AheadFile = "ahead"
 // Reader returns a reader of the chunks at some places, as a file named AheadFile, in this order. Flush must have
 // returned. The reader may be used until Commit or Abort.
 func (w *Writer) Reader(places []Place) (*Reader, error) {
-	m := &Manifest{DigestKey: w.lineage.digestKey, lock: w.lineage.lock}
+	m := &Manifest{DigestKey: w.lineage.digestKey, DataKey: w.lineage.lock}
 	m.Meta.Key = w.key
 	m.Packs = append(w.lineage.packs[:len(w.lineage.packs):len(w.lineage.packs)], w.packer.written()...)
 	f := File{Name: AheadFile, Chunks: make([]Chunk, len(places))}

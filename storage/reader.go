@@ -8,6 +8,7 @@ import (
 	"sort"
 	"sync/atomic"
 
+	"diapause.dev/storage/format"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
@@ -26,11 +27,12 @@ const defaultCache = 64 << 20
 // safe for concurrent use.
 type Reader struct {
 	stores []*Store
+	m      *Manifest
 	files  map[string]*fileIndex
-	*opener
-	cache *chunkCache
-	runs  *semaphore.Weighted // bytes of runs under way
-	good  []atomic.Int32      // by pack: the store that served it last
+	opener *format.Opener
+	cache  *chunkCache
+	runs   *semaphore.Weighted // bytes of runs under way
+	good   []atomic.Int32      // by pack: the store that served it last
 }
 
 // fileIndex finds chunks by their place in a file.
@@ -51,8 +53,9 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 	}
 	r := &Reader{
 		stores: stores,
+		m:      m,
 		files:  make(map[string]*fileIndex, len(m.Files)),
-		opener: newOpener(m),
+		opener: format.NewOpener(m),
 		cache:  newChunkCache(o.CacheBytes, o.Pool),
 		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
@@ -94,7 +97,7 @@ func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 		return nil
 	}
 	for i := x.at(off); i < len(x.starts) && x.starts[i] < off+n; i++ {
-		chunks = append(chunks, ChunkRef{x.number, uint32(i)})
+		chunks = append(chunks, ChunkRef{File: x.number, Index: uint32(i)})
 	}
 	return chunks
 }
@@ -193,7 +196,7 @@ func (r *Reader) Has(file string, off, n int64) bool {
 // together, those that come first in the list before the others. It returns how many of them, from the first on, it has
 // handled. The others did not fit; the caller can pass them in a later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
-	if err := r.m.checkRefs(chunks); err != nil {
+	if err := r.m.CheckRefs(chunks); err != nil {
 		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
 	}
 	b := batch{r: r, early: true}
@@ -251,7 +254,7 @@ func preferred(i, first int) int {
 func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) error {
 	err := r.loadBy(ctx, s.readPack, c, dst)
 	if errors.Is(err, ErrCorrupt) && s.cache != nil {
-		s.cache.Drop(r.m.packObject(c.Pack), int64(c.Offset), int64(c.Stored))
+		s.cache.Drop(r.m.PackObject(c.Pack), int64(c.Offset), int64(c.Stored))
 		return r.loadBy(ctx, s.readPackUncached, c, dst)
 	}
 	return err
@@ -261,11 +264,11 @@ func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) e
 type packRead func(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error
 
 func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte) error {
-	if c.Codec == CodecNone && r.m.lock == nil {
+	if c.Codec == CodecNone && r.m.DataKey == nil {
 		if err := read(ctx, r.m, c.Pack, dst, int64(c.Offset)); err != nil {
 			return err
 		}
-		return r.check(c, dst)
+		return r.opener.Check(c, dst)
 	}
 	buffer := getBuffer()
 	defer putBuffer(buffer)
@@ -273,11 +276,11 @@ func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte
 	if err := read(ctx, r.m, c.Pack, stored, int64(c.Offset)); err != nil {
 		return err
 	}
-	return r.unpack(c, dst, stored)
+	return r.opener.Unpack(c, dst, stored)
 }
 
 func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
-	return s.readObject(ctx, m.packObject(i), p, off)
+	return s.readObject(ctx, m.PackObject(i), p, off)
 }
 
 // readObject reads from the backend, and measures the time.
@@ -289,7 +292,7 @@ func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, o
 	if s.cache == nil {
 		return s.readPackUncached(ctx, m, i, p, off)
 	}
-	name := m.packObject(i)
+	name := m.PackObject(i)
 	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
 		return s.readObject(ctx, name, p, off)
 	})

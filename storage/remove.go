@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // Remove removes a snapshot. It deletes the manifest first, and with it the snapshot ceases to exist. Then it deletes
@@ -14,12 +15,12 @@ import (
 // cannot delete packs or keys, it logs this and succeeds: a Sweep deletes them later. If the snapshot does not exist,
 // the error is ErrNotFound.
 func (s *Store) Remove(ctx context.Context, key Key) error {
-	if err := checkKey(key); err != nil {
+	if err := format.CheckKey(key); err != nil {
 		return err
 	}
 	objects, err := s.needs(ctx, key)
 	if err == nil {
-		err = s.backend.Delete(ctx, manifestName(key))
+		err = s.backend.Delete(ctx, format.ManifestName(key))
 	}
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", key, err)
@@ -45,13 +46,13 @@ func (s *Store) needs(ctx context.Context, key Key) ([]ObjectInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.needs(), nil
+	return neededByEnvelope(e), nil
 }
 
 // removeBeside removes the objects beside a manifest.
 func (s *Store) removeBeside(ctx context.Context, key Key) error {
-	return s.backend.List(ctx, snapshotDir(key), func(o ObjectInfo) error {
-		if o.Name == manifestName(key) {
+	return s.backend.List(ctx, format.SnapshotDir(key), func(o ObjectInfo) error {
+		if o.Name == format.ManifestName(key) {
 			return nil // it belongs to a snapshot that was made anew meanwhile
 		}
 		if err := s.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {

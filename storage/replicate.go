@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // copies is how many packs are copied at a time. copyBuffer is how much of each is read at once, in bytes.
@@ -92,7 +93,7 @@ func (r *replication) find(ctx context.Context) ([]bool, error) {
 
 // has reports whether dst has a pack in its right size.
 func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
-	info, err := r.dst.backend.Stat(ctx, r.m.packObject(i))
+	info, err := r.dst.backend.Stat(ctx, r.m.PackObject(i))
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -102,7 +103,7 @@ func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
 // publish copies what the snapshot needs and makes the snapshot exist in dst, as carefully as Writer.publish. It lays
 // the claim while it copies the packs. If the claim is too old by then, publish lays it again.
 func (r *replication) publish(ctx context.Context, data []byte, there []bool) error {
-	claim := r.dst.newClaim(r.m.Meta.Namespace, r.m.objects())
+	claim := r.dst.newClaim(r.m.Meta.Namespace, objectsOf(r.m))
 	defer claim.drop(ctx)
 	group, copying := errgroup.WithContext(ctx)
 	group.Go(func() error { return claim.lay(copying) })
@@ -135,14 +136,14 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 // confirm waits until no sweep of dst is about to delete what the snapshot needs. It copies again what a sweep has
 // deleted meanwhile: objects that were in dst before and that nothing named until now.
 func (r *replication) confirm(ctx context.Context, claim *claim) error {
-	return claim.outlast(ctx, r.m.objects(), func() error { return r.copy(ctx, nil) })
+	return claim.outlast(ctx, objectsOf(r.m), func() error { return r.copy(ctx, nil) })
 }
 
 // hasManifest reports whether a snapshot's manifest consists of exactly these bytes. If another snapshot has the key,
 // the error is ErrExists. If the manifest is damaged, the error is ErrCorrupt: nobody can tell whose manifest it was.
 func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, error) {
-	name := manifestName(key)
-	have, err := s.readAll(ctx, name, maxManifest)
+	name := format.ManifestName(key)
+	have, err := s.readAll(ctx, name, format.MaxManifest)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil
@@ -151,7 +152,7 @@ func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, er
 	case bytes.Equal(have, data):
 		return true, nil
 	}
-	if _, err := openEnvelope(have); err != nil && !errors.Is(err, ErrFormat) {
+	if _, err := format.OpenEnvelope(have); err != nil && !errors.Is(err, ErrFormat) {
 		return false, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
 	}
 	return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
@@ -159,7 +160,7 @@ func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, er
 
 // putManifest creates a manifest. It is no error if another process has created the same manifest meanwhile.
 func (s *Store) putManifest(ctx context.Context, key Key, data []byte) error {
-	err := s.backend.Create(ctx, manifestName(key), bytes.NewReader(data), int64(len(data)))
+	err := s.backend.Create(ctx, format.ManifestName(key), bytes.NewReader(data), int64(len(data)))
 	if err == nil {
 		return nil
 	}
@@ -182,10 +183,11 @@ type replication struct {
 // readKey reads the data key of an encrypted snapshot and checks it, because without the key all snapshots of the
 // lineage are lost.
 func (r *replication) readKey(ctx context.Context) (err error) {
-	if r.m.lock == nil {
+	if r.m.DataKey == nil {
 		return nil
 	}
-	if r.key, err = r.src.readAll(ctx, keyName(r.m.Meta.Namespace, r.m.lock.id), int64(wrappedSize)); err != nil {
+	name := format.KeyName(r.m.Meta.Namespace, r.m.DataKey.ID())
+	if r.key, err = r.src.readAll(ctx, name, int64(format.WrappedSize)); err != nil {
 		return err
 	}
 	return r.checkKey(r.key)
@@ -201,7 +203,7 @@ func (r *replication) checkKey(data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = unwrap(r.m.Meta.Namespace, r.m.lock.id, data, append(src.all(), dst.all()...))
+	_, _, err = format.Unwrap(r.m.Meta.Namespace, r.m.DataKey.ID(), data, append(src.all(), dst.all()...))
 	return err
 }
 
@@ -229,17 +231,17 @@ func (r *replication) copy(ctx context.Context, there []bool) error {
 // copyKey copies the data key to dst, unless dst has it already, from the parent or an earlier attempt. It replaces a
 // damaged key. A key that is wrapped by an unknown key stays.
 func (r *replication) copyKey(ctx context.Context) error {
-	if r.m.lock == nil {
+	if r.m.DataKey == nil {
 		return nil
 	}
-	name := keyName(r.m.Meta.Namespace, r.m.lock.id)
-	have, err := r.dst.readAll(ctx, name, int64(wrappedSize))
+	name := format.KeyName(r.m.Meta.Namespace, r.m.DataKey.ID())
+	have, err := r.dst.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) {
 		err = r.dst.backend.Create(ctx, name, bytes.NewReader(r.key), int64(len(r.key)))
 		if !errors.Is(err, ErrExists) {
 			return err
 		}
-		have, err = r.dst.readAll(ctx, name, int64(wrappedSize)) // created meanwhile by another replication
+		have, err = r.dst.readAll(ctx, name, int64(format.WrappedSize)) // created meanwhile by another replication
 	}
 	if err == nil {
 		err = r.checkKey(have)
@@ -282,7 +284,7 @@ func (r *replication) copyPack(ctx context.Context, i uint32) error {
 	if there, err := r.has(ctx, i); there || err != nil {
 		return err
 	}
-	name := r.m.packObject(i)
+	name := r.m.PackObject(i)
 	r.dst.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name)
 	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
@@ -295,7 +297,7 @@ func (r *replication) createPack(ctx context.Context, i uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := r.dst.backend.Create(ctx, r.m.packObject(i), newPackReader(ctx, r.src, r.m, i), r.m.Packs[i].Size)
+	err := r.dst.backend.Create(ctx, r.m.PackObject(i), newPackReader(ctx, r.src, r.m, i), r.m.Packs[i].Size)
 	if err == nil {
 		failpoint.PackCopied.Hit()
 	}
@@ -337,7 +339,7 @@ func (r *packReader) fill() error {
 		return io.EOF
 	}
 	piece := r.buffer[:min(int64(len(r.buffer)), size-r.off)]
-	if err := r.store.backend.ReadAt(r.ctx, r.m.packObject(r.index), piece, r.off); err != nil {
+	if err := r.store.backend.ReadAt(r.ctx, r.m.PackObject(r.index), piece, r.off); err != nil {
 		return fromSource(r.store.damaged(r.m, r.index, "pack", err))
 	}
 	r.damage.Add(piece)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"diapause.dev/storage/format"
 )
 
 // RewrapOptions of Store.Rewrap.
@@ -44,7 +46,7 @@ func (s *Store) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, er
 }
 
 func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapOptions, r *RewrapResult) error {
-	if err := checkNamespace(namespace); err != nil {
+	if err := format.CheckNamespace(namespace); err != nil {
 		return err
 	}
 	ids, err := s.dataKeys(ctx, namespace)
@@ -82,9 +84,9 @@ func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapO
 }
 
 // dataKeys lists the data keys of a namespace.
-func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []keyID, err error) {
-	err = s.backend.List(ctx, keysDir(namespace), func(o ObjectInfo) error {
-		if id, ok := parseKeyName(namespace, o.Name); ok {
+func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []format.KeyID, err error) {
+	err = s.backend.List(ctx, format.KeysDir(namespace), func(o ObjectInfo) error {
+		if id, ok := format.ParseKeyName(namespace, o.Name); ok {
 			ids = append(ids, id)
 		}
 		return nil
@@ -103,23 +105,25 @@ const (
 )
 
 // rewrapKey wraps a data key anew if need be.
-func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys, dryRun bool) (rewrapped, error) {
-	name := keyName(namespace, id)
-	object, err := s.readAll(ctx, name, int64(wrappedSize))
+func (s *Store) rewrapKey(ctx context.Context, namespace string, id format.KeyID, ring Keys,
+	dryRun bool,
+) (rewrapped, error) {
+	name := format.KeyName(namespace, id)
+	object, err := s.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) {
 		return leftAlone, nil // swept
 	}
 	if err != nil {
 		return leftAlone, err
 	}
-	l, by, err := unwrap(namespace, id, object, ring.all())
-	if err != nil || ring.Current != nil && by == idOf(useKeyID, *ring.Current) {
+	l, by, err := format.Unwrap(namespace, id, object, ring.all())
+	if err != nil || ring.Current != nil && by == format.KeyIDOf(*ring.Current) {
 		return leftAlone, err
 	}
 	if dryRun {
 		return wrappedByFormer, nil
 	}
-	err = s.backend.Replace(ctx, name, l.wrap(namespace, *ring.Current))
+	err = s.backend.Replace(ctx, name, l.Wrap(namespace, *ring.Current))
 	switch {
 	case errors.Is(err, ErrDenied):
 		return denied, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"diapause.dev/storage/format"
 )
 
 // StatOptions of Store.Stat.
@@ -70,17 +72,17 @@ type census struct {
 func (c *census) list(ctx context.Context, namespace string) error {
 	prefix := ""
 	if namespace != "" {
-		if err := checkNamespace(namespace); err != nil {
+		if err := format.CheckNamespace(namespace); err != nil {
 			return err
 		}
 		prefix = namespace + "/"
 	}
 	return c.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
-		if key, ok := parseManifestName(o.Name); ok {
+		if key, ok := format.ParseManifestName(o.Name); ok {
 			c.keys = append(c.keys, key)
 			c.stats.ManifestBytes += o.Size
-		} else if ns, ok := namespaceOf(o.Name); ok {
-			if _, ok := parsePackName(ns, o.Name); ok {
+		} else if ns, ok := format.NamespaceOf(o.Name); ok {
+			if _, ok := format.ParsePackName(ns, o.Name); ok {
 				c.have[o.Name] = o.Size
 			}
 		}
@@ -106,7 +108,7 @@ func (c *census) read(ctx context.Context, key Key) error {
 	c.stats.RawBytes += sum.RawBytes
 	c.stats.NamedBytes += sum.StoredBytes
 	for i := range m.Packs {
-		c.named[m.packObject(uint32(i))] = true
+		c.named[m.PackObject(uint32(i))] = true
 	}
 	return nil
 }

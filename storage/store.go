@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"diapause.dev/storage/format"
 )
 
 // Options of a Store.
@@ -109,7 +111,7 @@ func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, er
 // Probe returns nil if the store answers, or else why it cannot be read now. It reads one small object, and makes
 // nothing. It does not check which store answers: that an object does not exist is an answer, too.
 func (s *Store) Probe(ctx context.Context) error {
-	if _, err := s.readAll(ctx, marker, maxMarker); err != nil && !errors.Is(err, ErrNotFound) {
+	if _, err := s.readAll(ctx, format.Marker, maxMarker); err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("probe store %s: %w", s.backend.Location(), err)
 	}
 	return nil
@@ -127,11 +129,11 @@ func (s *Store) Manifest(ctx context.Context, key Key) (*Manifest, error) {
 
 // readManifest returns the manifest and the exact bytes from which it was decoded.
 func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, error) {
-	if err := checkKey(key); err != nil {
+	if err := format.CheckKey(key); err != nil {
 		return nil, nil, err
 	}
-	name := manifestName(key)
-	data, err := s.readAll(ctx, name, maxManifest)
+	name := format.ManifestName(key)
+	data, err := s.readAll(ctx, name, format.MaxManifest)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
@@ -151,8 +153,10 @@ func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, e
 
 // decode is DecodeManifest with the store's keys.
 func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
-	m, err := decode(data, func(namespace string, id keyID) (*lock, error) { return s.unlock(ctx, namespace, id) })
-	if err != nil || m.lock != nil {
+	m, err := format.DecodeWith(data, func(namespace string, id format.KeyID) (*format.DataKey, error) {
+		return s.unlock(ctx, namespace, id)
+	})
+	if err != nil || m.DataKey != nil {
 		return m, err
 	}
 	if err := s.checkPlain(m); err != nil {
@@ -163,23 +167,23 @@ func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
 
 // manifestDigest reads the digest at the end of a manifest, and does not check it. That suffices to tell whether the
 // store has a given manifest.
-func (s *Store) manifestDigest(ctx context.Context, key Key) (digest [digestSize]byte, err error) {
-	info, err := s.backend.Stat(ctx, manifestName(key))
+func (s *Store) manifestDigest(ctx context.Context, key Key) (digest [format.DigestSize]byte, err error) {
+	info, err := s.backend.Stat(ctx, format.ManifestName(key))
 	if err != nil {
 		return digest, err
 	}
-	if info.Size < digestSize {
+	if info.Size < format.DigestSize {
 		return digest, ErrTruncated
 	}
-	return digest, s.backend.ReadAt(ctx, manifestName(key), digest[:], info.Size-digestSize)
+	return digest, s.backend.ReadAt(ctx, format.ManifestName(key), digest[:], info.Size-format.DigestSize)
 }
 
 // Has reports whether the snapshot exists, without reading its manifest.
 func (s *Store) Has(ctx context.Context, key Key) (bool, error) {
-	if err := checkKey(key); err != nil {
+	if err := format.CheckKey(key); err != nil {
 		return false, err
 	}
-	_, err := s.backend.Stat(ctx, manifestName(key))
+	_, err := s.backend.Stat(ctx, format.ManifestName(key))
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -199,13 +203,13 @@ type Listed struct {
 func (s *Store) List(ctx context.Context, namespace string, fn func(Listed) error) error {
 	prefix := ""
 	if namespace != "" {
-		if err := checkNamespace(namespace); err != nil {
+		if err := format.CheckNamespace(namespace); err != nil {
 			return err
 		}
-		prefix = snapshotsDir(namespace)
+		prefix = format.SnapshotsDir(namespace)
 	}
 	return s.backend.List(ctx, prefix, func(o ObjectInfo) error {
-		key, ok := parseManifestName(o.Name)
+		key, ok := format.ParseManifestName(o.Name)
 		if !ok {
 			return nil
 		}

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // DefaultGrace is how old a pack must be before it is swept, unless the caller says otherwise. A writer should commit
@@ -74,7 +74,7 @@ func (s *Store) namespaces(ctx context.Context) ([]string, error) {
 	seen := map[string]bool{}
 	var list []string
 	err := s.backend.List(ctx, "", func(o ObjectInfo) error {
-		ns, ok := namespaceOf(o.Name)
+		ns, ok := format.NamespaceOf(o.Name)
 		if ok && !seen[ns] {
 			seen[ns] = true
 			list = append(list, ns)
@@ -106,7 +106,7 @@ func (s *Store) newSweep(namespace string, o SweepOptions, result *SweepResult) 
 }
 
 func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, result *SweepResult) error {
-	if err := checkNamespace(ns); err != nil {
+	if err := format.CheckNamespace(ns); err != nil {
 		return err
 	}
 	w := s.newSweep(ns, o, result)
@@ -252,12 +252,13 @@ func (s *Store) delete(ctx context.Context, o ObjectInfo) error {
 
 // find lists what may be swept: packs, data keys, and objects beside manifests.
 func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
-	for _, prefix := range []string{packDir(w.namespace), keysDir(w.namespace), snapshotsDir(w.namespace)} {
+	snapshots := format.SnapshotsDir(w.namespace)
+	for _, prefix := range []string{format.PackDir(w.namespace), format.KeysDir(w.namespace), snapshots} {
 		err := w.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
-			_, isPack := parsePackName(w.namespace, o.Name)
-			_, isKey := parseKeyName(w.namespace, o.Name)
-			_, isManifest := parseManifestName(o.Name)
-			if isPack || isKey || prefix == snapshotsDir(w.namespace) && !isManifest {
+			_, isPack := format.ParsePackName(w.namespace, o.Name)
+			_, isKey := format.ParseKeyName(w.namespace, o.Name)
+			_, isManifest := format.ParseManifestName(o.Name)
+			if isPack || isKey || prefix == snapshots && !isManifest {
 				found = append(found, o)
 			}
 			return nil
@@ -271,9 +272,9 @@ func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
 
 // isNamed reports whether a manifest that has been read names an object, or is beside it.
 func (w *sweep) isNamed(object string) bool {
-	if rest, ok := strings.CutPrefix(object, snapshotsDir(w.namespace)); ok {
+	if rest, ok := strings.CutPrefix(object, format.SnapshotsDir(w.namespace)); ok {
 		name, _, _ := strings.Cut(rest, "/")
-		return w.named[snapshotDir(Key{Namespace: w.namespace, Name: name})]
+		return w.named[format.SnapshotDir(Key{Namespace: w.namespace, Name: name})]
 	}
 	return w.named[object]
 }
@@ -286,8 +287,8 @@ const manifestReads = 8
 func (w *sweep) readManifests(ctx context.Context) error {
 	listed := map[Key]bool{}
 	var unknown []ObjectInfo
-	err := w.store.backend.List(ctx, snapshotsDir(w.namespace), func(o ObjectInfo) error {
-		key, ok := parseManifestName(o.Name)
+	err := w.store.backend.List(ctx, format.SnapshotsDir(w.namespace), func(o ObjectInfo) error {
+		key, ok := format.ParseManifestName(o.Name)
 		if !ok {
 			return nil
 		}
@@ -322,7 +323,7 @@ func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
 		return err
 	}
 	for i, o := range manifests {
-		key, _ := parseManifestName(o.Name)
+		key, _ := format.ParseManifestName(o.Name)
 		if read[i] == nil {
 			continue
 		}
@@ -342,7 +343,7 @@ const damagedAge = 24 * time.Hour
 // readNames reads what a listed manifest names. It returns nil if the manifest has been removed since. A manifest in
 // another format is not damaged: another version of the program needs what it names.
 func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
-	key, _ := parseManifestName(o.Name)
+	key, _ := format.ParseManifestName(o.Name)
 	e, err := w.store.envelope(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -353,8 +354,8 @@ func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &named{modified: o.Modified, size: o.Size, lock: e.lock}
-	for _, p := range e.packs {
+	n := &named{modified: o.Modified, size: o.Size, lock: e.Lock}
+	for _, p := range e.Packs {
 		n.packs = append(n.packs, p.ID)
 	}
 	return n, nil
@@ -362,7 +363,7 @@ func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 
 // note records what a manifest names. If the manifest is damaged, that is only what is beside it.
 func (w *sweep) note(key Key, n *named) {
-	w.named[snapshotDir(key)] = true
+	w.named[format.SnapshotDir(key)] = true
 	if n.damage != nil && !w.damaged[key] {
 		w.store.log.Warn("a manifest is damaged and keeps nothing any longer: repair or remove its snapshot", "snapshot",
 			key.String(), "error", n.damage)
@@ -376,62 +377,55 @@ func (w *sweep) note(key Key, n *named) {
 }
 
 // envelope reads what can be read of a snapshot's manifest without a key.
-func (s *Store) envelope(ctx context.Context, key Key) (*envelope, error) {
-	name := manifestName(key)
-	data, err := s.readAll(ctx, name, maxManifest)
+func (s *Store) envelope(ctx context.Context, key Key) (*format.Envelope, error) {
+	name := format.ManifestName(key)
+	data, err := s.readAll(ctx, name, format.MaxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	}
-	e, err := openEnvelope(data)
+	e, err := format.OpenEnvelope(data)
 	switch {
 	case errors.Is(err, ErrFormat):
 		return nil, fmt.Errorf("read manifest of %s: %w", key, err)
 	case err != nil:
 		return nil, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
-	case e.key != key:
-		return nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", e.key)}
+	case e.Key != key:
+		return nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", e.Key)}
 	}
 	return e, nil
 }
 
-// needs returns the objects that a manifest needs. The sizes of data keys are not known.
-func (m *Manifest) needs() []ObjectInfo {
-	var lock *keyID
-	if m.lock != nil {
-		lock = &m.lock.id
+// neededBy returns the objects that a manifest needs. The sizes of data keys are not known.
+func neededBy(m *Manifest) []ObjectInfo {
+	var key *format.KeyID
+	if m.DataKey != nil {
+		id := m.DataKey.ID()
+		key = &id
 	}
-	return needs(m.Meta.Namespace, m.Packs, lock)
+	return needs(m.Meta.Namespace, m.Packs, key)
 }
 
-func (e *envelope) needs() []ObjectInfo { return needs(e.key.Namespace, e.packs, e.lock) }
+// neededByEnvelope is neededBy for a manifest that was read without a key.
+func neededByEnvelope(e *format.Envelope) []ObjectInfo {
+	return needs(e.Key.Namespace, e.Packs, e.Lock)
+}
 
-func needs(namespace string, packs []Pack, lock *keyID) []ObjectInfo {
+func needs(namespace string, packs []Pack, key *format.KeyID) []ObjectInfo {
 	var list []ObjectInfo
 	for _, p := range packs {
-		list = append(list, ObjectInfo{Name: packName(namespace, p.ID), Size: p.Size})
+		list = append(list, ObjectInfo{Name: format.PackName(namespace, p.ID), Size: p.Size})
 	}
-	if lock != nil {
-		list = append(list, ObjectInfo{Name: keyName(namespace, *lock)})
+	if key != nil {
+		list = append(list, ObjectInfo{Name: format.KeyName(namespace, *key)})
 	}
 	return list
 }
 
-// objects returns the names of the objects that a manifest needs.
-func (m *Manifest) objects() []string {
+// objectsOf returns the names of the objects that a manifest needs.
+func objectsOf(m *Manifest) []string {
 	var names []string
-	for _, o := range m.needs() {
+	for _, o := range neededBy(m) {
 		names = append(names, o.Name)
 	}
 	return names
-}
-
-// namespaceOf returns the first component of an object's name, if it can be a namespace.
-func namespaceOf(object string) (string, bool) {
-	for i, c := range []byte(object) {
-		if c == '/' {
-			ns := object[:i]
-			return ns, snapshot.ValidName(ns) && ns != marker
-		}
-	}
-	return "", false
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"diapause.dev/storage/format"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -29,7 +30,7 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	if err := o.Subset.Validate(); err != nil {
 		return err
 	}
-	v := &verification{store: s, options: o, opener: newOpener(m), chunks: chunksByPack(m)}
+	v := &verification{store: s, options: o, m: m, opener: format.NewOpener(m), chunks: chunksByPack(m)}
 	v.progress = newProgress(o.Progress, totalSize(m.Packs))
 	errs := make([]error, len(m.Packs)+1)
 	errs[len(m.Packs)] = s.verifyKey(ctx, m)
@@ -49,20 +50,20 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 // verifyKey checks that the data key of an encrypted snapshot exists and can be unwrapped. It reads the key's object,
 // because a store that has unwrapped the key before would not notice its loss.
 func (s *Store) verifyKey(ctx context.Context, m *Manifest) error {
-	if m.lock == nil {
+	if m.DataKey == nil {
 		return nil
 	}
 	ring, err := s.keysOf(m.Meta.Namespace)
 	if err != nil {
 		return err
 	}
-	name := keyName(m.Meta.Namespace, m.lock.id)
-	object, err := s.readAll(ctx, name, int64(wrappedSize))
+	name := format.KeyName(m.Meta.Namespace, m.DataKey.ID())
+	object, err := s.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTruncated) {
 		return &CorruptError{Object: name, Key: m.Meta.Key, Reason: "data key", Err: err}
 	}
 	if err == nil {
-		_, _, err = unwrap(m.Meta.Namespace, m.lock.id, object, ring.all())
+		_, _, err = format.Unwrap(m.Meta.Namespace, m.DataKey.ID(), object, ring.all())
 	}
 	if c := (*CorruptError)(nil); errors.As(err, &c) {
 		c.Key = m.Meta.Key
@@ -72,9 +73,10 @@ func (s *Store) verifyKey(ctx context.Context, m *Manifest) error {
 
 // verification is one run of Verify.
 type verification struct {
-	store   *Store
-	options VerifyOptions
-	*opener
+	store    *Store
+	options  VerifyOptions
+	m        *Manifest
+	opener   *format.Opener
 	chunks   [][]*Chunk
 	progress *progress
 }
@@ -106,14 +108,14 @@ func (v *verification) pack(ctx context.Context, i uint32) error {
 	if err := v.store.statPack(ctx, v.m, i); err != nil || !v.options.ReadData || !v.options.Subset.has(v.m.Packs[i].ID) {
 		return err
 	}
-	name := v.m.packObject(i)
+	name := v.m.PackObject(i)
 	buffer := packBuffers.Get().(*[]byte)
 	defer packBuffers.Put(buffer)
 	data := sized(buffer, int(v.m.Packs[i].Size))
 	if err := v.store.backend.ReadAt(ctx, name, data, 0); err != nil {
 		return v.store.damaged(v.m, i, "pack", err)
 	}
-	reason := checkPack(v.m.Packs[i], data)
+	reason := format.CheckPack(v.m.Packs[i], data)
 	if bad := v.badChunks(i, data); bad > 0 {
 		reason = fmt.Sprintf("%d of the %d chunks that the snapshot has in it are damaged", bad, len(v.chunks[i]))
 	}
@@ -129,7 +131,7 @@ func (v *verification) badChunks(i uint32, data []byte) (bad int) {
 	defer putBuffer(buffer)
 	for _, c := range v.chunks[i] {
 		raw := sized(buffer, int(c.Raw))
-		if v.unpack(c, raw, data[c.Offset:c.Offset+c.Stored]) != nil {
+		if v.opener.Unpack(c, raw, data[c.Offset:c.Offset+c.Stored]) != nil {
 			bad++
 		}
 	}
@@ -138,7 +140,7 @@ func (v *verification) badChunks(i uint32, data []byte) (bad int) {
 
 // statPack checks that a pack of m exists in its right size.
 func (s *Store) statPack(ctx context.Context, m *Manifest, i uint32) error {
-	info, err := s.backend.Stat(ctx, m.packObject(i))
+	info, err := s.backend.Stat(ctx, m.PackObject(i))
 	if err != nil {
 		return s.damaged(m, i, "pack", err)
 	}
@@ -153,7 +155,7 @@ func (s *Store) damaged(m *Manifest, i uint32, reason string, err error) error {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrTruncated) {
 		return err
 	}
-	return &CorruptError{Object: m.packObject(i), Key: m.Meta.Key, Reason: reason, Err: err}
+	return &CorruptError{Object: m.PackObject(i), Key: m.Meta.Key, Reason: reason, Err: err}
 }
 
 // progress adds up work that several goroutines do, and reports it one call at a time.

@@ -15,6 +15,7 @@ import (
 
 	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // WriterOptions of a Writer.
@@ -112,7 +113,7 @@ type FileWriter struct {
 	name   string
 	size   int64
 	chunks []Chunk
-	prints [][printSize]byte // of the chunks, if they are taken
+	prints [][format.PrintSize]byte // of the chunks, if they are taken
 }
 
 var errAborted = errors.New("writer aborted")
@@ -277,7 +278,7 @@ func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
 	w.next++
 	f.chunks = append(f.chunks, Chunk{Raw: uint32(len(raw))})
 	if w.printed {
-		f.prints = append(f.prints, [printSize]byte{})
+		f.prints = append(f.prints, [format.PrintSize]byte{})
 	}
 	f.size += int64(len(raw))
 	w.wake.Broadcast()
@@ -363,7 +364,7 @@ func (w *Writer) reuse(p *placement) bool {
 }
 
 // recognised returns the parent's chunk with a fingerprint.
-func (w *Writer) recognised(print *[printSize]byte, raw uint32) (c Chunk, ok bool) {
+func (w *Writer) recognised(print *[format.PrintSize]byte, raw uint32) (c Chunk, ok bool) {
 	n, ok := w.lineage.recognise(print, raw)
 	if ok {
 		c = w.lineage.known.chunk(n)
@@ -374,10 +375,10 @@ func (w *Writer) recognised(print *[printSize]byte, raw uint32) (c Chunk, ok boo
 // compress computes the bytes to store for a chunk.
 func (w *Writer) compress(p *placement) {
 	p.buffer = getBuffer()
-	sized(p.buffer, s2.MaxEncodedLen(len(p.raw))+sealed)
+	sized(p.buffer, s2.MaxEncodedLen(len(p.raw))+format.SealSize)
 	began := time.Now()
 	codec := w.chooser.choose()
-	p.chunk.Codec, p.stored = compress(codec, *p.buffer, p.raw)
+	p.chunk.Codec, p.stored = format.Compress(codec, *p.buffer, p.raw)
 	w.chooser.learn(codec, len(p.raw), len(p.stored), time.Since(began))
 	w.own(p)
 }
