@@ -87,7 +87,7 @@ func (w *Writer) buildManifest(meta snapshot.Meta) (*Manifest, error) {
 // delete, what the manifest names. The first check is before the manifest is written, so that a snapshot that exists is
 // whole even if this process dies the next moment. The second is after, in case a sweep considered the claim too old.
 func (w *Writer) publish(ctx context.Context, m *Manifest) error {
-	data, err := w.store.encode(m)
+	data, err := encode(m, w.store.writing.signingKey)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (w *Writer) publish(ctx context.Context, m *Manifest) error {
 	if err := w.checkParent(ctx); err != nil {
 		return err
 	}
-	claim := w.store.newClaim(w.key.Namespace, objectsOf(m))
+	claim := w.store.claims.to(w.key.Namespace, objectsOf(m))
 	defer claim.drop(ctx)
 	if err := claim.lay(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (w *Writer) confirm(ctx context.Context, claim *claim, m *Manifest) error {
 	if m.DataKey != nil {
 		key := format.KeyName(namespace, m.DataKey.ID())
 		err := claim.outlast(ctx, []string{key}, func() error {
-			return w.store.putKey(ctx, namespace, m.DataKey)
+			return w.store.dataKeys.put(ctx, namespace, m.DataKey)
 		})
 		if err != nil {
 			return fmt.Errorf("put the data key in place: %w", err)
@@ -168,7 +168,7 @@ func (c *claim) intact(ctx context.Context, objects []string) error {
 	group.SetLimit(checks)
 	for _, name := range objects {
 		group.Go(func() error {
-			_, err := c.store.backend.Stat(ctx, name)
+			_, err := c.objects.backend.Stat(ctx, name)
 			if errors.Is(err, ErrNotFound) {
 				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
 			}
@@ -195,7 +195,7 @@ func (w *Writer) checkParent(ctx context.Context) error {
 func (w *Writer) retract(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
 	defer cancel()
-	err := w.store.backend.Delete(ctx, format.ManifestName(w.key))
+	err := w.store.objects.backend.Delete(ctx, format.ManifestName(w.key))
 	if err == nil || errors.Is(err, ErrNotFound) {
 		w.manifest = manifestAbsent
 		return nil
@@ -210,7 +210,7 @@ const confirmTimeout = 10 * time.Second
 // looks: the bytes are unique to this writer, because its packs' ids are random.
 func (w *Writer) createManifest(ctx context.Context, m *Manifest, data []byte) error {
 	w.manifest = manifestUnknown
-	err := w.store.backend.Create(ctx, format.ManifestName(w.key), bytes.NewReader(data), int64(len(data)))
+	err := w.store.objects.backend.Create(ctx, format.ManifestName(w.key), bytes.NewReader(data), int64(len(data)))
 	if err == nil {
 		return nil
 	}

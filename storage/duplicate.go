@@ -51,7 +51,7 @@ func (s *Store) duplicable(ctx context.Context, of *Manifest, key Key) error {
 	if err := s.Trusts(of); err != nil {
 		return err
 	}
-	keys, err := s.keysOf(key.Namespace)
+	keys, err := s.dataKeys.of(key.Namespace)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,11 @@ import (
 
 // SetClock replaces a store's clock by a test's wall clock and boot clock.
 func SetClock(s *Store, now func() (wall time.Time, boot time.Duration)) {
-	s.clock = func() instant {
+	s.claims.clock = func() instant {
 		wall, boot := now()
 		return instant{wall: wall, boot: boot}
 	}
+	s.collector.clock = s.claims.clock
 }
 
 // NoticeLife is how long a notice counts.

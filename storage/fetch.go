@@ -97,7 +97,7 @@ func (b *batch) decodeInto(w *want, stored []byte) error {
 }
 
 // preferredStore returns the store that served a pack last, or nil if the Reader has no store.
-func (r *Reader) preferredStore(pack uint32) *Store {
+func (r *Reader) preferredStore(pack uint32) *objects {
 	if len(r.stores) == 0 {
 		return nil
 	}

@@ -3,13 +3,10 @@ package storage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/format"
@@ -54,13 +51,13 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	if parent != nil && parent.Meta.Namespace != key.Namespace {
 		return nil, fmt.Errorf("%w: the parent %s is of another namespace", ErrInvalidName, parent.Meta.Key)
 	}
-	keys, err := s.keysOf(key.Namespace)
+	keys, err := s.dataKeys.of(key.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if parent != nil {
 		if err := s.Trusts(parent); err != nil {
-			s.log.Info("nothing is reused from the parent", "snapshot", key.String(), "reason", err)
+			s.objects.log.Info("nothing is reused from the parent", "snapshot", key.String(), "reason", err)
 			parent = nil
 		}
 	}
@@ -79,8 +76,8 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
 	}
 	if why := s.unusable(ctx, parent); !same || why != "" {
-		s.log.Info("the parent's chunks are stored again", "snapshot", key.String(), "parent", parent.Meta.Key.String(),
-			"in this store", same, "damage", why)
+		s.objects.log.Info("the parent's chunks are stored again", "snapshot", key.String(),
+			"parent", parent.Meta.Key.String(), "in this store", same, "damage", why)
 		return l, nil
 	}
 	l.parent = parent
@@ -88,49 +85,16 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	return l, nil
 }
 
-// formerly reports whether a snapshot's data key was made under a former key of its namespace, or was wrapped by one
-// when it was read. Whoever has that key and an old copy of the store knows the data key, even if it has been wrapped
-// anew since.
-func (s *Store) formerly(m *Manifest, current Secret) bool {
-	id := format.KeyIDOf(current)
-	if made := m.Meta.NamespaceKey; made != "" {
-		return made != id.String()
-	}
-	s.unlocked.mu.Lock()
-	defer s.unlocked.mu.Unlock()
-	known, ok := s.unlocked.keys[format.KeyName(m.Meta.Namespace, m.DataKey.ID())]
-	return ok && known.by != id
-}
-
 // unusable returns why no chunk of a parent can be relied on, or "" if no reason is known. It reads no data.
 func (s *Store) unusable(ctx context.Context, parent *Manifest) (why string) {
 	why, err := s.Damaged(ctx, parent.Meta.Key)
 	if err == nil && why == "" {
-		err = s.statPacks(ctx, parent)
+		err = s.objects.statPacks(ctx, parent)
 	}
 	if err != nil {
 		return err.Error()
 	}
 	return why
-}
-
-// statPacks checks that all packs of a snapshot exist in their right sizes.
-func (s *Store) statPacks(ctx context.Context, m *Manifest) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(checks)
-	for i := range m.Packs {
-		group.Go(func() error { return s.statPack(ctx, m, uint32(i)) })
-	}
-	return group.Wait()
-}
-
-// holds reports whether the store has this very manifest.
-func (s *Store) holds(ctx context.Context, m *Manifest) (bool, error) {
-	digest, err := s.manifestDigest(ctx, m.Meta.Key)
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTruncated) {
-		return false, nil
-	}
-	return digest == m.Digest, err
 }
 
 // inherit chooses the parent's packs to keep, and indexes the chunks in them.

@@ -158,7 +158,7 @@ func (p *packer) free(pieces []piece) {
 
 // newPack opens a pack and makes the backend start to read it. The caller holds p.mu.
 func (p *packer) newPack() {
-	o := &openPack{p: p, id: format.NewPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
+	o := &openPack{p: p, id: format.NewPackID(), number: len(p.packs), upload: p.w.store.objects.writes.begin()}
 	p.packs = append(p.packs, o)
 	p.open = o
 	o.append(piece{data: format.PackHeader(o.id)})
@@ -189,7 +189,7 @@ func (p *packer) close() {
 // upload writes a pack while it is being filled.
 func (p *packer) upload(o *openPack) error {
 	defer o.upload.end()
-	err := p.w.store.backend.Create(p.w.ctx, format.PackName(p.w.key.Namespace, o.id), o, -1)
+	err := p.w.store.objects.backend.Create(p.w.ctx, format.PackName(p.w.key.Namespace, o.id), o, -1)
 	if err == nil && o.pack.Size == 0 {
 		err = fmt.Errorf("create %s: %w: not read to its end", format.PackName(p.w.key.Namespace, o.id), ErrTruncated)
 	}
@@ -227,8 +227,8 @@ func (p *packer) remove(ctx context.Context, unneeded func(PackID) bool) {
 			continue
 		}
 		name := format.PackName(p.w.key.Namespace, pack.id)
-		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			p.w.store.log.Warn("a pack that no snapshot needs is left to the next sweep",
+		if err := p.w.store.objects.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+			p.w.store.objects.log.Warn("a pack that no snapshot needs is left to the next sweep",
 				"snapshot", p.w.key.String(), "object", name, "error", err)
 		}
 	}

@@ -26,7 +26,7 @@ const defaultCache = 64 << 20
 // Reader reads the files of a snapshot, chunk by chunk. It takes each chunk from a store that has it undamaged. It is
 // safe for concurrent use.
 type Reader struct {
-	stores []*Store
+	stores []*objects
 	m      *Manifest
 	files  map[string]*fileIndex
 	opener *format.Opener
@@ -52,13 +52,16 @@ func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
 		o.CacheBytes = defaultCache
 	}
 	r := &Reader{
-		stores: stores,
+		stores: make([]*objects, len(stores)),
 		m:      m,
 		files:  make(map[string]*fileIndex, len(m.Files)),
 		opener: format.NewOpener(m),
 		cache:  newChunkCache(o.CacheBytes, o.Pool),
 		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
+	}
+	for i, s := range stores {
+		r.stores[i] = s.objects
 	}
 	for i := range m.Files {
 		r.files[m.Files[i].Name] = newFileIndex(m, i)
@@ -232,7 +235,7 @@ func (r *Reader) load(ctx context.Context, c *Chunk, dst []byte) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		errs = append(errs, fmt.Errorf("from %s: %w", r.stores[i].backend.Location(), err))
+		errs = append(errs, fmt.Errorf("from %s: %w", r.stores[i].location(), err))
 	}
 	if len(errs) == 0 {
 		return fmt.Errorf("no store to read from: %w", ErrNotFound)
@@ -251,7 +254,7 @@ func preferred(i, first int) int {
 	return i
 }
 
-func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) error {
+func (r *Reader) loadFrom(ctx context.Context, s *objects, c *Chunk, dst []byte) error {
 	err := r.loadBy(ctx, s.readPack, c, dst)
 	if errors.Is(err, ErrCorrupt) && s.cache != nil {
 		s.cache.Drop(r.m.PackObject(c.Pack), int64(c.Offset), int64(c.Stored))
@@ -277,25 +280,6 @@ func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte
 		return err
 	}
 	return r.opener.Unpack(c, dst, stored)
-}
-
-func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
-	return s.readObject(ctx, m.PackObject(i), p, off)
-}
-
-// readObject reads from the backend, and measures the time.
-func (s *Store) readObject(ctx context.Context, name string, p []byte, off int64) error {
-	return s.reads.read(len(p), func() error { return s.backend.ReadAt(ctx, name, p, off) })
-}
-
-func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
-	if s.cache == nil {
-		return s.readPackUncached(ctx, m, i, p, off)
-	}
-	name := m.PackObject(i)
-	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
-		return s.readObject(ctx, name, p, off)
-	})
 }
 
 // checks is how many objects are looked up at a time.
@@ -342,7 +326,7 @@ func (r *Reader) checkPack(ctx context.Context, i uint32) error {
 			r.good[i].Store(int32(at))
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("in %s: %w", s.backend.Location(), err))
+		errs = append(errs, fmt.Errorf("in %s: %w", s.location(), err))
 	}
 	if len(errs) == 0 {
 		return fmt.Errorf("no store to read from: %w", ErrNotFound)

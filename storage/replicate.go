@@ -29,13 +29,13 @@ const (
 // report, if not nil, is called with the bytes of packs handled and their total, one call at a time.
 func Replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
 	if err := replicate(ctx, dst, src, key, report); err != nil {
-		return fmt.Errorf("replicate %s from %s to %s: %w", key, src.backend.Location(), dst.backend.Location(), err)
+		return fmt.Errorf("replicate %s from %s to %s: %w", key, src.objects.location(), dst.objects.location(), err)
 	}
 	return nil
 }
 
 func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
-	m, data, err := src.readManifest(ctx, key)
+	m, data, err := src.read(ctx, key)
 	if err != nil {
 		return fromSource(err)
 	}
@@ -65,7 +65,7 @@ func fromSource(err error) error {
 func (r *replication) look(ctx context.Context, data []byte) (done bool, there []bool, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		done, err = r.dst.hasManifest(ctx, r.m.Meta.Key, data)
+		done, err = r.dst.hasBytes(ctx, r.m.Meta.Key, data)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -93,7 +93,7 @@ func (r *replication) find(ctx context.Context) ([]bool, error) {
 
 // has reports whether dst has a pack in its right size.
 func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
-	info, err := r.dst.backend.Stat(ctx, r.m.PackObject(i))
+	info, err := r.dst.objects.backend.Stat(ctx, r.m.PackObject(i))
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -103,7 +103,7 @@ func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
 // publish copies what the snapshot needs and makes the snapshot exist in dst, as carefully as Writer.publish. It lays
 // the claim while it copies the packs. If the claim is too old by then, publish lays it again.
 func (r *replication) publish(ctx context.Context, data []byte, there []bool) error {
-	claim := r.dst.newClaim(r.m.Meta.Namespace, objectsOf(r.m))
+	claim := r.dst.claims.to(r.m.Meta.Namespace, objectsOf(r.m))
 	defer claim.drop(ctx)
 	group, copying := errgroup.WithContext(ctx)
 	group.Go(func() error { return claim.lay(copying) })
@@ -122,7 +122,7 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 	if err := r.dst.CheckIdentity(ctx); err != nil { // the packs may lie in a bucket that was made again
 		return err
 	}
-	if err := r.dst.putManifest(ctx, r.m.Meta.Key, data); err != nil {
+	if err := r.dst.manifests.put(ctx, r.m.Meta.Key, data); err != nil {
 		return err
 	}
 	failpoint.ManifestCopied.Hit()
@@ -137,39 +137,6 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 // deleted meanwhile: objects that were in dst before and that nothing named until now.
 func (r *replication) confirm(ctx context.Context, claim *claim) error {
 	return claim.outlast(ctx, objectsOf(r.m), func() error { return r.copy(ctx, nil) })
-}
-
-// hasManifest reports whether a snapshot's manifest consists of exactly these bytes. If another snapshot has the key,
-// the error is ErrExists. If the manifest is damaged, the error is ErrCorrupt: nobody can tell whose manifest it was.
-func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, error) {
-	name := format.ManifestName(key)
-	have, err := s.readAll(ctx, name, format.MaxManifest)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read %s: %w", name, err)
-	case bytes.Equal(have, data):
-		return true, nil
-	}
-	if _, err := format.OpenEnvelope(have); err != nil && !errors.Is(err, ErrFormat) {
-		return false, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
-	}
-	return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
-}
-
-// putManifest creates a manifest. It is no error if another process has created the same manifest meanwhile.
-func (s *Store) putManifest(ctx context.Context, key Key, data []byte) error {
-	err := s.backend.Create(ctx, format.ManifestName(key), bytes.NewReader(data), int64(len(data)))
-	if err == nil {
-		return nil
-	}
-	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
-	defer cancel()
-	if same, lookErr := s.hasManifest(look, key, data); lookErr == nil && same {
-		return nil
-	}
-	return err
 }
 
 // replication is one run of Replicate.
@@ -187,7 +154,7 @@ func (r *replication) readKey(ctx context.Context) (err error) {
 		return nil
 	}
 	name := format.KeyName(r.m.Meta.Namespace, r.m.DataKey.ID())
-	if r.key, err = r.src.readAll(ctx, name, int64(format.WrappedSize)); err != nil {
+	if r.key, err = r.src.objects.readAll(ctx, name, int64(format.WrappedSize)); err != nil {
 		return err
 	}
 	return r.checkKey(r.key)
@@ -195,11 +162,11 @@ func (r *replication) readKey(ctx context.Context) (err error) {
 
 // checkKey returns an error unless data is the data key, wrapped by a known key.
 func (r *replication) checkKey(data []byte) error {
-	src, err := r.src.keysOf(r.m.Meta.Namespace)
+	src, err := r.src.dataKeys.of(r.m.Meta.Namespace)
 	if err != nil {
 		return err
 	}
-	dst, err := r.dst.keysOf(r.m.Meta.Namespace)
+	dst, err := r.dst.dataKeys.of(r.m.Meta.Namespace)
 	if err != nil {
 		return err
 	}
@@ -235,13 +202,13 @@ func (r *replication) copyKey(ctx context.Context) error {
 		return nil
 	}
 	name := format.KeyName(r.m.Meta.Namespace, r.m.DataKey.ID())
-	have, err := r.dst.readAll(ctx, name, int64(format.WrappedSize))
+	have, err := r.dst.objects.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) {
-		err = r.dst.backend.Create(ctx, name, bytes.NewReader(r.key), int64(len(r.key)))
+		err = r.dst.objects.backend.Create(ctx, name, bytes.NewReader(r.key), int64(len(r.key)))
 		if !errors.Is(err, ErrExists) {
 			return err
 		}
-		have, err = r.dst.readAll(ctx, name, int64(format.WrappedSize)) // created meanwhile by another replication
+		have, err = r.dst.objects.readAll(ctx, name, int64(format.WrappedSize)) // created meanwhile by another replication
 	}
 	if err == nil {
 		err = r.checkKey(have)
@@ -250,8 +217,8 @@ func (r *replication) copyKey(ctx context.Context) error {
 	case errors.Is(err, ErrKey):
 		return nil
 	case errors.Is(err, ErrCorrupt):
-		r.dst.log.Warn("replacing a damaged data key", "snapshot", r.m.Meta.Key.String(), "object", name)
-		return r.dst.backend.Replace(ctx, name, r.key)
+		r.dst.objects.log.Warn("replacing a damaged data key", "snapshot", r.m.Meta.Key.String(), "object", name)
+		return r.dst.objects.backend.Replace(ctx, name, r.key)
 	}
 	return err
 }
@@ -285,8 +252,8 @@ func (r *replication) copyPack(ctx context.Context, i uint32) error {
 		return err
 	}
 	name := r.m.PackObject(i)
-	r.dst.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name)
-	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+	r.dst.objects.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name)
+	if err := r.dst.objects.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	failpoint.PackToBeRewritten.Hit()
@@ -297,7 +264,8 @@ func (r *replication) createPack(ctx context.Context, i uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := r.dst.backend.Create(ctx, r.m.PackObject(i), newPackReader(ctx, r.src, r.m, i), r.m.Packs[i].Size)
+	from := newPackReader(ctx, r.src.objects, r.m, i)
+	err := r.dst.objects.backend.Create(ctx, r.m.PackObject(i), from, r.m.Packs[i].Size)
 	if err == nil {
 		failpoint.PackCopied.Hit()
 	}
@@ -307,7 +275,7 @@ func (r *replication) createPack(ctx context.Context, i uint32) error {
 // packReader reads a pack from a store. It yields io.EOF only if the pack is what the manifest says.
 type packReader struct {
 	ctx    context.Context
-	store  *Store
+	source *objects
 	m      *Manifest
 	index  uint32
 	damage digest.Damage
@@ -316,8 +284,8 @@ type packReader struct {
 	off    int64  // offset in the pack of the byte after unread
 }
 
-func newPackReader(ctx context.Context, s *Store, m *Manifest, i uint32) *packReader {
-	return &packReader{ctx: ctx, store: s, m: m, index: i, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
+func newPackReader(ctx context.Context, s *objects, m *Manifest, i uint32) *packReader {
+	return &packReader{ctx: ctx, source: s, m: m, index: i, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
 }
 
 func (r *packReader) Read(p []byte) (int, error) {
@@ -339,13 +307,13 @@ func (r *packReader) fill() error {
 		return io.EOF
 	}
 	piece := r.buffer[:min(int64(len(r.buffer)), size-r.off)]
-	if err := r.store.backend.ReadAt(r.ctx, r.m.PackObject(r.index), piece, r.off); err != nil {
-		return fromSource(r.store.damaged(r.m, r.index, "pack", err))
+	if err := r.source.backend.ReadAt(r.ctx, r.m.PackObject(r.index), piece, r.off); err != nil {
+		return fromSource(r.source.damaged(r.m, r.index, "pack", err))
 	}
 	r.damage.Add(piece)
 	r.off += int64(len(piece))
 	if r.off == size && r.damage.Sum() != r.m.Packs[r.index].Digest {
-		return fromSource(r.store.damaged(r.m, r.index, "pack digest mismatch", nil))
+		return fromSource(r.source.damaged(r.m, r.index, "pack digest mismatch", nil))
 	}
 	r.unread = piece
 	return nil

@@ -12,7 +12,7 @@ import (
 
 // TrustedManifest is Manifest for callers that start something from the snapshot. If the store was opened with trusted
 // keys and none of them has signed the snapshot, the error is ErrUntrusted.
-func (s *Store) TrustedManifest(ctx context.Context, key Key) (*Manifest, error) {
+func (s *manifests) TrustedManifest(ctx context.Context, key Key) (*Manifest, error) {
 	m, err := s.Manifest(ctx, key)
 	if err == nil {
 		err = s.Trusts(m)
@@ -25,7 +25,7 @@ func (s *Store) TrustedManifest(ctx context.Context, key Key) (*Manifest, error)
 
 // Trusts returns nil if the store was opened without trusted keys, or if one of them has signed the manifest. Otherwise
 // it returns an ErrUntrusted that names the signer.
-func (s *Store) Trusts(m *Manifest) error {
+func (s *manifests) Trusts(m *Manifest) error {
 	if len(s.trusted) == 0 || m.Signer != nil && signing.Has(s.trusted, m.Signer) {
 		return nil
 	}
@@ -33,11 +33,11 @@ func (s *Store) Trusts(m *Manifest) error {
 	if m.Signer != nil {
 		by = "signed by " + m.SignedBy()
 	}
-	return fmt.Errorf("snapshot %s in %s is %s: %w", m.Meta.Key, s.backend.Location(), by, ErrUntrusted)
+	return fmt.Errorf("snapshot %s in %s is %s: %w", m.Meta.Key, s.objects.location(), by, ErrUntrusted)
 }
 
-// setKeys takes the keys of the options.
-func (s *Store) setKeys(o *Options) error {
+// checkSigning returns an error unless the keys of the options can be such.
+func checkSigning(o *Options) error {
 	if n := len(o.SigningKey); n != 0 && n != ed25519.PrivateKeySize {
 		return errors.New("the signing key has a wrong length")
 	}
@@ -46,19 +46,18 @@ func (s *Store) setKeys(o *Options) error {
 			return errors.New("a trusted key has a wrong length")
 		}
 	}
-	s.signingKey, s.trusted = o.SigningKey, o.Trusted
 	return nil
 }
 
-// encode returns the bytes of a new manifest, signed if the store has a key for that. It sets m's digest and signer.
-func (s *Store) encode(m *Manifest) ([]byte, error) {
-	data, err := format.EncodeSigned(m, s.signingKey)
+// encode returns the bytes of a new manifest, signed if there is a key. It sets m's digest and signer.
+func encode(m *Manifest, key ed25519.PrivateKey) ([]byte, error) {
+	data, err := format.EncodeSigned(m, key)
 	if err != nil {
 		return nil, err
 	}
 	m.Digest = [format.DigestSize]byte(data[len(data)-format.DigestSize:])
-	if s.signingKey != nil {
-		m.Signer = s.signingKey.Public().(ed25519.PublicKey)
+	if key != nil {
+		m.Signer = key.Public().(ed25519.PublicKey)
 	}
 	return data, nil
 }

@@ -138,7 +138,7 @@ func (s *Store) NewWriter(ctx context.Context, key Key, o WriterOptions) (*Write
 func (s *Store) newWriter(ctx context.Context, key Key, l *lineage, o WriterOptions) *Writer {
 	o = o.withDefaults()
 	w := &Writer{store: s, key: key, options: o, lineage: l, digests: digest.New(l.digestKey), ahead: newAhead()}
-	w.chooser = newChooser(cmp.Or(o.Codec, s.codec), s.spool, &s.writes)
+	w.chooser = newChooser(cmp.Or(o.Codec, s.writing.codec), s.writing.spool, &s.objects.writes)
 	w.share = max(o.Memory/16, MaxChunk)
 	w.printed = o.Fingerprints || l.parent != nil
 
@@ -286,7 +286,7 @@ func (f *FileWriter) queue(raw []byte, copy *[]byte) error {
 }
 
 func (w *Writer) wrap(err error) error {
-	return fmt.Errorf("write snapshot %s to %s: %w", w.key, w.store.backend.Location(), err)
+	return fmt.Errorf("write snapshot %s to %s: %w", w.key, w.store.objects.backend.Location(), err)
 }
 
 // take waits for a job. It returns false if no more will come.
