@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"diapause.dev/storage/failpoint"
+	"golang.org/x/sync/errgroup"
 )
 
 // claim says which objects a manifest is about to name, or a reader is reading. doc.go says what it is for. It is an
@@ -29,6 +30,9 @@ type claim struct {
 // claimFresh is how old a claim may be, by this machine's clocks, when its manifest is about to be created. It is far
 // below the grace of any sweep that leaves writers enough time.
 const claimFresh = 10 * time.Second
+
+// confirmTimeout bounds requests that must be made even after the caller's context has ended.
+const confirmTimeout = 10 * time.Second
 
 // releasedSuffix ends the name of an empty object which says that the claim of that name is released. It is made by who
 // may not delete the claim.
@@ -111,6 +115,29 @@ func (c *claim) drop(ctx context.Context) {
 	if err := c.release(ctx); err != nil {
 		c.objects.log.Warn("a claim is left to the next sweep", "object", c.names[0], "error", err)
 	}
+}
+
+// intact returns an error unless objects exist and will stay. The claim must be laid to them.
+func (c *claim) intact(ctx context.Context, objects []string) error {
+	found, _, err := c.condemned(ctx, objects)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s and %d more are being swept", ErrUnavailable, found[0], len(found)-1)
+	}
+	var group errgroup.Group
+	group.SetLimit(checks)
+	for _, name := range objects {
+		group.Go(func() error {
+			_, err := c.objects.backend.Stat(ctx, name)
+			if errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // readClaims records what is claimed, and deletes claims that are released or have expired.

@@ -24,8 +24,8 @@ func (s *Store) Duplicate(ctx context.Context, of *Manifest, meta snapshot.Meta)
 	}
 	w := s.newWriter(ctx, meta.Key, l, WriterOptions{Parent: of, Parallelism: 1})
 	for _, f := range of.Files {
-		w.files = append(w.files, &FileWriter{
-			w: w, name: f.Name, size: f.Size, chunks: slices.Clone(f.Chunks), prints: f.Prints,
+		w.queue.files = append(w.queue.files, &FileWriter{
+			queue: w.queue, ahead: w.ahead, name: f.Name, size: f.Size, chunks: slices.Clone(f.Chunks), prints: f.Prints,
 		})
 	}
 	return w.Commit(ctx, meta)

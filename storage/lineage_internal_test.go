@@ -42,7 +42,7 @@ func TestReuse(t *testing.T) {
 	f.Prints[0] = d.Fingerprint(known) // its digest is deliberately wrong
 	f.Chunks[1].Digest = d.Sum(digested)
 	l := inheriting(m)
-	w := &Writer{lineage: l, digests: d}
+	w := &encoder{lineage: l, digests: d}
 	for _, test := range []struct {
 		raw  []byte
 		want *Chunk // nil: unknown

@@ -48,20 +48,25 @@ func NewReader(m *Manifest, stores ...*Store) *Reader { return ReaderOptions{}.N
 
 // NewReader is the package's NewReader with these options.
 func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
+	from := make([]*objects, len(stores))
+	for i, s := range stores {
+		from[i] = s.objects
+	}
+	return o.newReader(m, from)
+}
+
+func (o ReaderOptions) newReader(m *Manifest, stores []*objects) *Reader {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = defaultCache
 	}
 	r := &Reader{
-		stores: make([]*objects, len(stores)),
+		stores: stores,
 		m:      m,
 		files:  make(map[string]*fileIndex, len(m.Files)),
 		opener: format.NewOpener(m),
 		cache:  newChunkCache(o.CacheBytes, o.Pool),
 		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
-	}
-	for i, s := range stores {
-		r.stores[i] = s.objects
 	}
 	for i := range m.Files {
 		r.files[m.Files[i].Name] = newFileIndex(m, i)

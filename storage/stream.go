@@ -79,7 +79,7 @@ func (o *openPack) take() error {
 		c := &o.taken[i]
 		if c.seal {
 			if a == nil {
-				a = o.p.w.lineage.lock.PackAEAD(o.id)
+				a = o.p.lineage.lock.PackAEAD(o.id)
 			}
 			format.SealChunk(a, o.id, c.offset, c.data[:len(c.data)-format.SealSize])
 		}
@@ -97,8 +97,8 @@ func (o *openPack) next() error {
 	o.taken, o.at, o.read = o.taken[:0], 0, 0
 	for {
 		switch {
-		case o.p.w.ctx.Err() != nil:
-			return context.Cause(o.p.w.ctx)
+		case o.p.ctx.Err() != nil:
+			return context.Cause(o.p.ctx)
 		case o.ready():
 			o.takeSome()
 			return nil
