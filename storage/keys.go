@@ -135,7 +135,7 @@ func (s *dataKeys) unlock(ctx context.Context, namespace string, id format.KeyID
 	if err != nil {
 		return nil, fmt.Errorf("read data key %s of namespace %s: %w", id, namespace, err)
 	}
-	l, by, err := format.Unwrap(namespace, id, object, keys)
+	l, by, err := format.UnwrapDataKey(namespace, id, object, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (s *dataKeys) verify(ctx context.Context, m *Manifest) error {
 		return &CorruptError{Object: name, Key: m.Meta.Key, Reason: "data key", Err: err}
 	}
 	if err == nil {
-		_, _, err = format.Unwrap(m.Meta.Namespace, m.DataKey.ID(), object, ring.all())
+		_, _, err = format.UnwrapDataKey(m.Meta.Namespace, m.DataKey.ID(), object, ring.all())
 	}
 	if c := (*CorruptError)(nil); errors.As(err, &c) {
 		c.Key = m.Meta.Key

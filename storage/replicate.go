@@ -170,7 +170,7 @@ func (r *replication) checkKey(data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = format.Unwrap(r.m.Meta.Namespace, r.m.DataKey.ID(), data, append(src.all(), dst.all()...))
+	_, _, err = format.UnwrapDataKey(r.m.Meta.Namespace, r.m.DataKey.ID(), data, append(src.all(), dst.all()...))
 	return err
 }
 

@@ -116,7 +116,7 @@ func (s *dataKeys) rewrap(ctx context.Context, namespace string, id format.KeyID
 	if err != nil {
 		return leftAlone, err
 	}
-	l, by, err := format.Unwrap(namespace, id, object, ring.all())
+	l, by, err := format.UnwrapDataKey(namespace, id, object, ring.all())
 	if err != nil || ring.Current != nil && by == format.KeyIDOf(*ring.Current) {
 		return leftAlone, err
 	}

@@ -97,8 +97,8 @@ func (l *DataKey) Wrap(namespace string, by Secret) []byte {
 	return newAEAD(derive(useWrap, by, nil)).Seal(b, nonce, l.key[:], []byte(KeyName(namespace, l.id)))
 }
 
-// Unwrap reads a data key's object. It also returns the id of the key that wraps it.
-func Unwrap(namespace string, id KeyID, object []byte, keys []Secret) (*DataKey, KeyID, error) {
+// UnwrapDataKey reads a data key's object. It also returns the id of the key that wraps it.
+func UnwrapDataKey(namespace string, id KeyID, object []byte, keys []Secret) (*DataKey, KeyID, error) {
 	name := KeyName(namespace, id)
 	if len(object) != WrappedSize || string(object[:len(wrappedMagic)]) != wrappedMagic {
 		return nil, KeyID{}, &CorruptError{Object: name, Reason: "not a wrapped key"}
