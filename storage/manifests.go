@@ -65,8 +65,8 @@ func (s *manifests) decode(ctx context.Context, data []byte) (*Manifest, error) 
 	return m, nil
 }
 
-// digest reads the digest at the end of a manifest, and does not check it. That suffices to tell whether the
-// store has a given manifest.
+// digest reads the digest at the end of a manifest, and does not check it. That suffices to tell whether the store has
+// a given manifest.
 func (s *manifests) digest(ctx context.Context, key Key) (digest [format.DigestSize]byte, err error) {
 	info, err := s.objects.backend.Stat(ctx, format.ManifestName(key))
 	if err != nil {
@@ -75,7 +75,8 @@ func (s *manifests) digest(ctx context.Context, key Key) (digest [format.DigestS
 	if info.Size < format.DigestSize {
 		return digest, ErrTruncated
 	}
-	return digest, s.objects.backend.ReadAt(ctx, format.ManifestName(key), digest[:], info.Size-format.DigestSize)
+	err = s.objects.backend.ReadAt(ctx, format.ManifestName(key), digest[:], info.Size-format.DigestSize)
+	return digest, err
 }
 
 // Has reports whether the snapshot exists, without reading its manifest.
