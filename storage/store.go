@@ -50,8 +50,8 @@ type PackCache interface {
 // Store keeps snapshots in a Backend. It is safe for concurrent use. Beside the backend it has only measurements, keys
 // and the content of immutable objects. So any number of stores, in any number of processes, may be open at one place.
 //
-// A Store is made of pieces, each with its own state, and with the methods of one subject. They stand on the store's
-// objects, and know nothing of the Store. What needs several of them is a method of the Store.
+// A Store is made of pieces. Each has its own state and the methods of one subject, and knows nothing of the Store. All
+// work on the store's objects. What needs several pieces is a method of the Store.
 type Store struct {
 	*identity   // which store it is
 	*manifests  // which snapshots there are: reading and listing

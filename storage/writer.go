@@ -62,10 +62,11 @@ type Writer struct {
 	lineage *lineage
 	ahead   *ahead // chunks that Precopy has stored
 
-	queue     *queue // chunks go through this,
+	// The stages, in the order in which a snapshot passes them.
+	queue     *queue
 	encoder   *encoder
 	packer    *packer
-	publisher *publisher // and in the end the manifest through this
+	publisher *publisher
 
 	ctx     context.Context // of the writer's goroutines; its cause is the first failure
 	cancel  context.CancelCauseFunc
