@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"diapause.dev/storage/failpoint"
+	"golang.org/x/sync/errgroup"
 )
 
 // claim says which objects a manifest is about to name, or a reader is reading. doc.go says what it is for. It is an
 // object, and a new one each time it is laid: who may not delete may not overwrite either.
 type claim struct {
-	store     *Store
+	objects   *objects
+	clock     clock
 	namespace string
 	data      []byte
 	names     []string // of the objects that may exist; those that certainly do come last
@@ -29,22 +31,31 @@ type claim struct {
 // below the grace of any sweep that leaves writers enough time.
 const claimFresh = 10 * time.Second
 
+// confirmTimeout bounds requests that must be made even after the caller's context has ended.
+const confirmTimeout = 10 * time.Second
+
 // releasedSuffix ends the name of an empty object which says that the claim of that name is released. It is made by who
 // may not delete the claim.
 const releasedSuffix = ".released"
 
 func claimsDir(namespace string) string { return namespace + "/claims/" }
 
-// newClaim returns a claim to objects. The caller must lay it.
-func (s *Store) newClaim(namespace string, objects []string) *claim {
-	return &claim{store: s, namespace: namespace, data: encodeNames(namespace, objects)}
+// claims makes the claims of a store's writers, replications and readers.
+type claims struct {
+	objects *objects
+	clock   clock
+}
+
+// to returns a claim to objects. The caller must lay it.
+func (c *claims) to(namespace string, objects []string) *claim {
+	return &claim{objects: c.objects, clock: c.clock, namespace: namespace, data: encodeNames(namespace, objects)}
 }
 
 // lay writes the claim. A sweep that gives notice later spares the objects, until the claim is released or is as old as
 // the sweep's grace.
 func (c *claim) lay(ctx context.Context) error {
-	began, name := c.store.clock(), claimsDir(c.namespace)+strings.ToLower(rand.Text())
-	if err := c.store.backend.Create(ctx, name, bytes.NewReader(c.data), int64(len(c.data))); err != nil {
+	began, name := c.clock(), claimsDir(c.namespace)+strings.ToLower(rand.Text())
+	if err := c.objects.backend.Create(ctx, name, bytes.NewReader(c.data), int64(len(c.data))); err != nil {
 		c.names = slices.Insert(c.names, 0, name)
 		return fmt.Errorf("lay claim to what the manifest names: %w", err)
 	}
@@ -55,7 +66,7 @@ func (c *claim) lay(ctx context.Context) error {
 
 // refresh lays the claim again if it has become old.
 func (c *claim) refresh(ctx context.Context) error {
-	if c.store.clock.since(c.laid) < claimFresh {
+	if c.clock.since(c.laid) < claimFresh {
 		return nil
 	}
 	return c.renew(ctx)
@@ -64,12 +75,12 @@ func (c *claim) refresh(ctx context.Context) error {
 // renew lays the claim again, and releases earlier objects. It leaves those that a sweep may have listed before they
 // were replaced, and not read yet.
 func (c *claim) renew(ctx context.Context) error {
-	age := c.store.clock.since(c.laid) // so long ago it replaced what was before it
+	age := c.clock.since(c.laid) // so long ago it replaced what was before it
 	if err := c.lay(ctx); err != nil || age < noticeLife {
 		return err
 	}
 	if err := c.releaseFirst(ctx, len(c.names)-2); err != nil {
-		c.store.log.Warn("a claim that was renewed is left for a while", "object", c.names[0], "error", err)
+		c.objects.log.Warn("a claim that was renewed is left for a while", "object", c.names[0], "error", err)
 	}
 	return nil
 }
@@ -84,7 +95,7 @@ func (c *claim) release(ctx context.Context) error {
 // releaseFirst releases the first n of the claim's objects: it deletes them. If that is not allowed, it makes objects
 // that say so to sweeps.
 func (c *claim) releaseFirst(ctx context.Context, n int) error {
-	b := c.store.backend
+	b := c.objects.backend
 	for ; n > 0; n-- {
 		err := b.Delete(ctx, c.names[0])
 		if errors.Is(err, ErrDenied) {
@@ -102,15 +113,38 @@ func (c *claim) releaseFirst(ctx context.Context, n int) error {
 // drop releases the claim. If that fails, it only logs the error.
 func (c *claim) drop(ctx context.Context) {
 	if err := c.release(ctx); err != nil {
-		c.store.log.Warn("a claim is left to the next sweep", "object", c.names[0], "error", err)
+		c.objects.log.Warn("a claim is left to the next sweep", "object", c.names[0], "error", err)
 	}
+}
+
+// intact returns an error unless objects exist and will stay. The claim must be laid to them.
+func (c *claim) intact(ctx context.Context, objects []string) error {
+	found, _, err := c.condemned(ctx, objects)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s and %d more are being swept", ErrUnavailable, found[0], len(found)-1)
+	}
+	var group errgroup.Group
+	group.SetLimit(checks)
+	for _, name := range objects {
+		group.Go(func() error {
+			_, err := c.objects.backend.Stat(ctx, name)
+			if errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // readClaims records what is claimed, and deletes claims that are released or have expired.
 func (w *sweep) readClaims(ctx context.Context) error {
 	var claims []ObjectInfo
 	released := map[string]bool{}
-	err := w.store.backend.List(ctx, claimsDir(w.namespace), func(o ObjectInfo) error {
+	err := w.objects.backend.List(ctx, claimsDir(w.namespace), func(o ObjectInfo) error {
 		claims = append(claims, o)
 		if name, ok := strings.CutSuffix(o.Name, releasedSuffix); ok {
 			released[name] = true
@@ -127,12 +161,12 @@ func (w *sweep) readClaims(ctx context.Context) error {
 
 func (w *sweep) readClaim(ctx context.Context, o ObjectInfo, released bool) error {
 	if released || w.now.Sub(o.Modified)+clockGrain >= w.options.Grace {
-		if err := w.store.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
+		if err := w.objects.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		return nil
 	}
-	data, err := w.store.readAll(ctx, o.Name, maxNoticeSize)
+	data, err := w.objects.readAll(ctx, o.Name, maxNoticeSize)
 	if errors.Is(err, ErrNotFound) {
 		return nil // released meanwhile: its manifest exists, or will not be made
 	}

@@ -4,47 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+
+	"diapause.dev/storage/format"
 )
 
 // damagedName is the object beside a manifest that says why the snapshot cannot be restored from this store.
-func damagedName(key Key) string { return snapshotDir(key) + "damaged" }
+func damagedName(key Key) string { return format.SnapshotDir(key) + "damaged" }
 
 // maxReason bounds the recorded reason of a damage, in bytes.
 const maxReason = 4 << 10
 
+// marks are those of damaged snapshots.
+type marks struct{ objects *objects }
+
 // MarkDamaged records that a snapshot cannot be restored from this store, and why. New snapshots reuse no chunk of a
 // marked one. The mark is removed with the snapshot.
-func (s *Store) MarkDamaged(ctx context.Context, key Key, reason string) error {
-	if err := checkKey(key); err != nil {
+func (s marks) MarkDamaged(ctx context.Context, key Key, reason string) error {
+	if err := format.CheckKey(key); err != nil {
 		return err
 	}
 	if reason == "" {
 		reason = "no reason was given"
 	}
-	if err := s.backend.Replace(ctx, damagedName(key), []byte(reason[:min(len(reason), maxReason)])); err != nil {
+	if err := s.objects.backend.Replace(ctx, damagedName(key), []byte(reason[:min(len(reason), maxReason)])); err != nil {
 		return fmt.Errorf("mark snapshot %s as damaged: %w", key, err)
 	}
 	return nil
 }
 
 // UnmarkDamaged removes the mark from a snapshot that is whole again. It is no error if there is no mark.
-func (s *Store) UnmarkDamaged(ctx context.Context, key Key) error {
-	if err := checkKey(key); err != nil {
+func (s marks) UnmarkDamaged(ctx context.Context, key Key) error {
+	if err := format.CheckKey(key); err != nil {
 		return err
 	}
-	if err := s.backend.Delete(ctx, damagedName(key)); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := s.objects.backend.Delete(ctx, damagedName(key)); err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("unmark snapshot %s: %w", key, err)
 	}
 	return nil
 }
 
 // Damaged returns why a snapshot was marked as damaged, or "" if it is not marked.
-func (s *Store) Damaged(ctx context.Context, key Key) (reason string, err error) {
-	if err := checkKey(key); err != nil {
+func (s marks) Damaged(ctx context.Context, key Key) (reason string, err error) {
+	if err := format.CheckKey(key); err != nil {
 		return "", err
 	}
-	b, err := s.readAll(ctx, damagedName(key), maxReason)
+	b, err := s.objects.readAll(ctx, damagedName(key), maxReason)
 	if errors.Is(err, ErrNotFound) {
 		return "", nil
 	}
@@ -52,39 +56,4 @@ func (s *Store) Damaged(ctx context.Context, key Key) (reason string, err error)
 		return "", fmt.Errorf("look whether snapshot %s is damaged: %w", key, err)
 	}
 	return string(b), nil
-}
-
-// CorruptErrors returns all the CorruptErrors in err, in order.
-func CorruptErrors(err error) (all []*CorruptError) {
-	switch e := err.(type) {
-	case nil:
-	case *CorruptError:
-		all = append(all, e)
-	case interface{ Unwrap() error }:
-		all = CorruptErrors(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, err := range e.Unwrap() {
-			all = append(all, CorruptErrors(err)...)
-		}
-	}
-	return all
-}
-
-// Users returns the snapshots of a namespace whose manifests name any of the objects. It skips manifests that cannot be
-// read: their snapshots are lost in any case.
-func (s *Store) Users(ctx context.Context, namespace string, objects ...string) (keys []Key, err error) {
-	err = s.List(ctx, namespace, func(l Listed) error {
-		e, err := s.envelope(ctx, l.Key)
-		switch {
-		case errors.Is(err, ErrNotFound), errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat):
-			return nil
-		case err != nil:
-			return err
-		}
-		if slices.ContainsFunc(e.needs(), func(o ObjectInfo) bool { return slices.Contains(objects, o.Name) }) {
-			keys = append(keys, l.Key)
-		}
-		return nil
-	})
-	return keys, err
 }

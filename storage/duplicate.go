@@ -19,13 +19,13 @@ func (s *Store) Duplicate(ctx context.Context, of *Manifest, meta snapshot.Meta)
 		return nil, fmt.Errorf("make snapshot %s of the packs of %s: %w", meta.Key, of.Meta.Key, err)
 	}
 	l := &lineage{
-		seed: maphash.MakeSeed(), digestKey: of.DigestKey, lock: of.lock, wrapping: of.Meta.NamespaceKey, parent: of,
+		seed: maphash.MakeSeed(), digestKey: of.DigestKey, lock: of.DataKey, wrapping: of.Meta.NamespaceKey, parent: of,
 		packs: of.Packs,
 	}
 	w := s.newWriter(ctx, meta.Key, l, WriterOptions{Parent: of, Parallelism: 1})
 	for _, f := range of.Files {
-		w.files = append(w.files, &FileWriter{
-			w: w, name: f.Name, size: f.Size, chunks: slices.Clone(f.Chunks), prints: f.prints,
+		w.queue.files = append(w.queue.files, &FileWriter{
+			queue: w.queue, ahead: w.ahead, name: f.Name, size: f.Size, chunks: slices.Clone(f.Chunks), prints: f.Prints,
 		})
 	}
 	return w.Commit(ctx, meta)
@@ -51,7 +51,7 @@ func (s *Store) duplicable(ctx context.Context, of *Manifest, key Key) error {
 	if err := s.Trusts(of); err != nil {
 		return err
 	}
-	keys, err := s.keysOf(key.Namespace)
+	keys, err := s.dataKeys.of(key.Namespace)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,18 @@
 package storage
 
-import "time"
+import (
+	"time"
+
+	"diapause.dev/storage/format"
+)
 
 // SetClock replaces a store's clock by a test's wall clock and boot clock.
 func SetClock(s *Store, now func() (wall time.Time, boot time.Duration)) {
-	s.clock = func() instant {
+	s.claims.clock = func() instant {
 		wall, boot := now()
 		return instant{wall: wall, boot: boot}
 	}
+	s.collector.clock = s.claims.clock
 }
 
 // NoticeLife is how long a notice counts.
@@ -17,5 +22,5 @@ const NoticeLife = noticeLife
 func Forge(m *Manifest, key Key, uid string) ([]byte, error) {
 	forged := *m
 	forged.Meta.Key, forged.Meta.UID = key, uid
-	return encodeManifest(&forged, nil)
+	return format.EncodeSigned(&forged, nil)
 }

@@ -91,13 +91,13 @@ func (b *batch) decode(ctx context.Context, r *run, data []byte) error {
 // decodeInto decodes a chunk to where it is wanted. If the chunk is already there, decodeInto only checks it.
 func (b *batch) decodeInto(w *want, stored []byte) error {
 	if &stored[0] == &w.dst[0] {
-		return b.r.check(w.chunk, w.dst)
+		return b.r.opener.Check(w.chunk, w.dst)
 	}
-	return b.r.unpack(w.chunk, w.dst, stored)
+	return b.r.opener.Unpack(w.chunk, w.dst, stored)
 }
 
 // preferredStore returns the store that served a pack last, or nil if the Reader has no store.
-func (r *Reader) preferredStore(pack uint32) *Store {
+func (r *Reader) preferredStore(pack uint32) *objects {
 	if len(r.stores) == 0 {
 		return nil
 	}

@@ -3,6 +3,8 @@ package storage
 import (
 	"hash/maphash"
 	"sort"
+
+	"diapause.dev/storage/format"
 )
 
 // inherited finds the chunks of a manifest by digest and by fingerprint, without a copy of them. It never changes after
@@ -23,7 +25,7 @@ func newInherited(m *Manifest, numbers []int64) *inherited {
 	for _, f := range m.Files {
 		k.starts = append(k.starts, n)
 		n += len(f.Chunks)
-		printed += len(f.prints)
+		printed += len(f.Prints)
 	}
 	k.digests, k.prints = newIndex(n), newIndex(printed)
 	for i := range m.Files {
@@ -42,11 +44,11 @@ func (k *inherited) addFile(start uint32, f *File) {
 		if _, ok := k.byDigest(&c.Digest); !ok {
 			k.digests.insert(maphash.Bytes(k.seed, c.Digest[:]), place)
 		}
-		if len(f.prints) == 0 {
+		if len(f.Prints) == 0 {
 			continue
 		}
-		if _, ok := k.byPrint(&f.prints[i]); !ok {
-			k.prints.insert(maphash.Bytes(k.seed, f.prints[i][:]), place)
+		if _, ok := k.byPrint(&f.Prints[i]); !ok {
+			k.prints.insert(maphash.Bytes(k.seed, f.Prints[i][:]), place)
 		}
 	}
 }
@@ -83,9 +85,9 @@ func (k *inherited) byDigest(digest *[32]byte) (place uint32, ok bool) {
 	})
 }
 
-func (k *inherited) byPrint(print *[printSize]byte) (place uint32, ok bool) {
+func (k *inherited) byPrint(print *[format.PrintSize]byte) (place uint32, ok bool) {
 	return k.prints.find(maphash.Bytes(k.seed, print[:]), func(place uint32) bool {
 		f, i := k.at(place)
-		return f.prints[i] == *print
+		return f.Prints[i] == *print
 	})
 }

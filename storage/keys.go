@@ -3,29 +3,14 @@ package storage
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
-	"github.com/zeebo/blake3"
-
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/format"
 )
-
-// Secret is a key of 256 bits.
-type Secret [32]byte
-
-// String hides the key.
-func (Secret) String() string { return "secret" }
-
-// GoString hides the key.
-func (Secret) GoString() string { return "secret" }
 
 // Keys are the keys that a Keyring has for a namespace.
 type Keys struct {
@@ -55,8 +40,16 @@ type Keyring interface {
 	Keys(namespace string) (Keys, error)
 }
 
-// keysOf returns a namespace's keys. Without a Keyring, nothing is encrypted.
-func (s *Store) keysOf(namespace string) (Keys, error) {
+// dataKeys are those of a store: they encrypt its snapshots, and the keys of namespaces wrap them. Safe for concurrent
+// use.
+type dataKeys struct {
+	objects  *objects
+	keyring  Keyring // or nil
+	unlocked unlocked
+}
+
+// of returns a namespace's keys. Without a Keyring, nothing is encrypted.
+func (s *dataKeys) of(namespace string) (Keys, error) {
 	if s.keyring == nil {
 		return Keys{Plain: PlainAll}, nil
 	}
@@ -68,17 +61,17 @@ func (s *Store) keysOf(namespace string) (Keys, error) {
 }
 
 // Encrypts reports whether new snapshots of a namespace are encrypted.
-func (s *Store) Encrypts(namespace string) (bool, error) {
-	keys, err := s.keysOf(namespace)
+func (s *dataKeys) Encrypts(namespace string) (bool, error) {
+	keys, err := s.of(namespace)
 	return keys.Current != nil, err
 }
 
 // checkPlain returns why a snapshot that is not encrypted may not be read, or nil.
-func (s *Store) checkPlain(m *Manifest) error {
+func (s *dataKeys) checkPlain(m *Manifest) error {
 	if snapshot.MustBeEncrypted(m.Meta.UID) {
 		return &CorruptError{Reason: "it is not encrypted, and its UID says that it is: it was put there by another program"}
 	}
-	keys, err := s.keysOf(m.Meta.Namespace)
+	keys, err := s.of(m.Meta.Namespace)
 	if err == nil && keys.Plain == PlainNone {
 		err = fmt.Errorf("%w: the snapshot is not encrypted, and the key file of namespace %s says that all must be", ErrKey,
 			m.Meta.Namespace)
@@ -88,14 +81,14 @@ func (s *Store) checkPlain(m *Manifest) error {
 
 // CheckUnknown is for callers that start something from a snapshot that they know by its name alone. If it is not
 // encrypted, and may have been put in the place of one that is, the error is ErrUntrusted.
-func (s *Store) CheckUnknown(m *Manifest) error {
+func (s *dataKeys) CheckUnknown(m *Manifest) error {
 	if m.Encrypted() {
 		return nil
 	}
-	keys, err := s.keysOf(m.Meta.Namespace)
+	keys, err := s.of(m.Meta.Namespace)
 	if err == nil && keys.Plain != PlainAll {
 		err = fmt.Errorf("snapshot %s in %s is not encrypted, and nothing but its name is known of it: %w", m.Meta.Key,
-			s.backend.Location(), ErrUntrusted)
+			s.objects.location(), ErrUntrusted)
 	}
 	return err
 }
@@ -107,115 +100,6 @@ func (k Keys) all() []Secret {
 	return append([]Secret{*k.Current}, k.Former...)
 }
 
-// keyID names a namespace key or a data key, and reveals nothing about it.
-type keyID [16]byte
-
-func (id keyID) String() string { return hex.EncodeToString(id[:]) }
-
-// Each use of a key has its own key, derived under one of these contexts.
-const (
-	useKeyID    = "diapause.dev store 1: id of a namespace key"
-	useDataID   = "diapause.dev store 1: id of a data key"
-	useWrap     = "diapause.dev store 1: wrap data keys"
-	useManifest = "diapause.dev store 1: manifest"
-	usePack     = "diapause.dev store 1: pack"
-	useSet      = "diapause.dev store 1: working set"
-)
-
-func derive(use string, key Secret, material []byte) (out Secret) {
-	blake3.DeriveKey(use, append(key[:], material...), out[:])
-	return out
-}
-
-func idOf(use string, key Secret) keyID {
-	d := derive(use, key, nil)
-	return keyID(d[:16])
-}
-
-func newAEAD(key Secret) cipher.AEAD {
-	block, err := aes.NewCipher(key[:])
-	if err == nil {
-		var a cipher.AEAD
-		if a, err = cipher.NewGCM(block); err == nil {
-			return a
-		}
-	}
-	panic(err) // the key has the right length
-}
-
-// sealed is how many bytes encryption adds to a chunk, or to a section.
-const sealed = 16
-
-// lock is a data key: it encrypts the manifests and packs of a lineage.
-type lock struct {
-	id  keyID
-	key Secret
-}
-
-func newLock() *lock {
-	l := &lock{}
-	_, _ = rand.Read(l.key[:]) // never fails
-	l.id = idOf(useDataID, l.key)
-	return l
-}
-
-// A data key's object: magic, the id of the namespace key that wraps it, a nonce, and the wrapped
-// key.
-const (
-	wrappedMagic = "DIAPKEY\x01"
-	wrappedSize  = len(wrappedMagic) + 16 + 12 + len(Secret{}) + sealed
-)
-
-func keysDir(namespace string) string { return namespace + "/keys/" }
-
-func keyName(namespace string, id keyID) string { return keysDir(namespace) + id.String() }
-
-// parseKeyName reports whether an object of a namespace is a data key, and returns the key's id.
-func parseKeyName(namespace, object string) (id keyID, ok bool) {
-	s, ok := strings.CutPrefix(object, keysDir(namespace))
-	if !ok || len(s) != hex.EncodedLen(len(id)) {
-		return id, false
-	}
-	_, err := hex.Decode(id[:], []byte(s))
-	return id, err == nil && id.String() == s
-}
-
-// wrap returns a data key's object. The object's name is authenticated with it.
-func (l *lock) wrap(namespace string, by Secret) []byte {
-	id := idOf(useKeyID, by)
-	b := append([]byte(wrappedMagic), id[:]...)
-	nonce := make([]byte, 12)
-	_, _ = rand.Read(nonce) // never fails
-	b = append(b, nonce...)
-	return newAEAD(derive(useWrap, by, nil)).Seal(b, nonce, l.key[:], []byte(keyName(namespace, l.id)))
-}
-
-// unwrap reads a data key's object. It also returns the id of the key that wraps it.
-func unwrap(namespace string, id keyID, object []byte, keys []Secret) (*lock, keyID, error) {
-	name := keyName(namespace, id)
-	if len(object) != wrappedSize || string(object[:len(wrappedMagic)]) != wrappedMagic {
-		return nil, keyID{}, &CorruptError{Object: name, Reason: "not a wrapped key"}
-	}
-	rest := object[len(wrappedMagic):]
-	by, nonce, box := keyID(rest[:16]), rest[16:28], rest[28:]
-	for _, k := range keys {
-		if idOf(useKeyID, k) != by {
-			continue
-		}
-		raw, err := newAEAD(derive(useWrap, k, nil)).Open(nil, nonce, box, []byte(name))
-		if err != nil {
-			return nil, by, &CorruptError{Object: name, Reason: "wrapped key", Err: err}
-		}
-		l := &lock{id: id, key: Secret(raw)}
-		if idOf(useDataID, l.key) != id {
-			return nil, by, &CorruptError{Object: name, Reason: "another data key"}
-		}
-		return l, by, nil
-	}
-	return nil, by, fmt.Errorf("%w: the data key %s is wrapped by key %s, which is not among the %d known", ErrKey, id, by,
-		len(keys))
-}
-
 // unlocked remembers unwrapped data keys, and which key had wrapped each.
 type unlocked struct {
 	mu   sync.Mutex
@@ -223,13 +107,13 @@ type unlocked struct {
 }
 
 type unlockedKey struct {
-	lock *lock
-	by   keyID
+	lock *format.DataKey
+	by   format.KeyID
 }
 
 // unlock returns a data key of a namespace.
-func (s *Store) unlock(ctx context.Context, namespace string, id keyID) (*lock, error) {
-	ring, err := s.keysOf(namespace)
+func (s *dataKeys) unlock(ctx context.Context, namespace string, id format.KeyID) (*format.DataKey, error) {
+	ring, err := s.of(namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -237,21 +121,21 @@ func (s *Store) unlock(ctx context.Context, namespace string, id keyID) (*lock, 
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: namespace %s is encrypted, and there is no key for it", ErrKey, namespace)
 	}
-	name := keyName(namespace, id)
+	name := format.KeyName(namespace, id)
 	s.unlocked.mu.Lock()
 	known, ok := s.unlocked.keys[name]
 	s.unlocked.mu.Unlock()
-	if ok && slices.ContainsFunc(keys, func(k Secret) bool { return idOf(useKeyID, k) == known.by }) {
+	if ok && slices.ContainsFunc(keys, func(k Secret) bool { return format.KeyIDOf(k) == known.by }) {
 		return known.lock, nil
 	}
-	object, err := s.readAll(ctx, name, int64(wrappedSize))
+	object, err := s.objects.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) {
 		return nil, &CorruptError{Object: name, Reason: "data key", Err: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read data key %s of namespace %s: %w", id, namespace, err)
 	}
-	l, by, err := unwrap(namespace, id, object, keys)
+	l, by, err := format.UnwrapDataKey(namespace, id, object, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -264,23 +148,61 @@ func (s *Store) unlock(ctx context.Context, namespace string, id keyID) (*lock, 
 	return l, nil
 }
 
-// putKey makes sure that a data key's object exists and can be unwrapped.
-func (s *Store) putKey(ctx context.Context, namespace string, l *lock) error {
-	ring, err := s.keysOf(namespace)
+// put makes sure that a data key's object exists and can be unwrapped.
+func (s *dataKeys) put(ctx context.Context, namespace string, l *format.DataKey) error {
+	ring, err := s.of(namespace)
 	if err != nil {
 		return err
 	}
 	if ring.Current == nil {
 		return fmt.Errorf("%w: namespace %s has no current key", ErrKey, namespace)
 	}
-	object := l.wrap(namespace, *ring.Current)
-	err = s.backend.Create(ctx, keyName(namespace, l.id), bytes.NewReader(object), int64(len(object)))
+	object := l.Wrap(namespace, *ring.Current)
+	err = s.objects.backend.Create(ctx, format.KeyName(namespace, l.ID()), bytes.NewReader(object), int64(len(object)))
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	if _, err = s.unlock(ctx, namespace, l.id); errors.Is(err, ErrKey) {
+	if _, err = s.unlock(ctx, namespace, l.ID()); errors.Is(err, ErrKey) {
 		err = fmt.Errorf("keys of namespace %s have changed since the snapshot was begun: %w: put the former key back, "+
 			"below the new one", namespace, err)
+	}
+	return err
+}
+
+// formerly reports whether a snapshot's data key was made under a former key of its namespace, or was wrapped by one
+// when it was read. Whoever has that key and an old copy of the store knows the data key, even if it has been wrapped
+// anew since.
+func (s *dataKeys) formerly(m *Manifest, current Secret) bool {
+	id := format.KeyIDOf(current)
+	if made := m.Meta.NamespaceKey; made != "" {
+		return made != id.String()
+	}
+	s.unlocked.mu.Lock()
+	defer s.unlocked.mu.Unlock()
+	known, ok := s.unlocked.keys[format.KeyName(m.Meta.Namespace, m.DataKey.ID())]
+	return ok && known.by != id
+}
+
+// verify checks that the data key of an encrypted snapshot exists and can be unwrapped. It reads the key's object,
+// because a store that has unwrapped the key before would not notice its loss.
+func (s *dataKeys) verify(ctx context.Context, m *Manifest) error {
+	if m.DataKey == nil {
+		return nil
+	}
+	ring, err := s.of(m.Meta.Namespace)
+	if err != nil {
+		return err
+	}
+	name := format.KeyName(m.Meta.Namespace, m.DataKey.ID())
+	object, err := s.objects.readAll(ctx, name, int64(format.WrappedSize))
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTruncated) {
+		return &CorruptError{Object: name, Key: m.Meta.Key, Reason: "data key", Err: err}
+	}
+	if err == nil {
+		_, _, err = format.UnwrapDataKey(m.Meta.Namespace, m.DataKey.ID(), object, ring.all())
+	}
+	if c := (*CorruptError)(nil); errors.As(err, &c) {
+		c.Key = m.Meta.Key
 	}
 	return err
 }

@@ -3,15 +3,13 @@ package storage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage/format"
 )
 
 // lineage is what a writer knows to be stored already: the parent's chunks in packs that are worth keeping, and the
@@ -19,11 +17,11 @@ import (
 // writer's own. Safe for concurrent use.
 type lineage struct {
 	digestKey [32]byte
-	lock      *lock      // nil: chunks are not encrypted
-	wrapping  string     // id of the namespace key under which lock was made; empty: not known
-	parent    *Manifest  // nil: no chunk of it is used
-	packs     []Pack     // the parent's packs that may be named again
-	known     *inherited // the chunks in these packs; nil: there are none
+	lock      *format.DataKey // nil: chunks are not encrypted
+	wrapping  string          // id of the namespace key under which lock was made; empty: not known
+	parent    *Manifest       // nil: no chunk of it is used
+	packs     []Pack          // the parent's packs that may be named again
+	known     *inherited      // the chunks in these packs; nil: there are none
 
 	mu    sync.RWMutex
 	seed  maphash.Seed
@@ -53,13 +51,13 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	if parent != nil && parent.Meta.Namespace != key.Namespace {
 		return nil, fmt.Errorf("%w: the parent %s is of another namespace", ErrInvalidName, parent.Meta.Key)
 	}
-	keys, err := s.keysOf(key.Namespace)
+	keys, err := s.dataKeys.of(key.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if parent != nil {
 		if err := s.Trusts(parent); err != nil {
-			s.log.Info("nothing is reused from the parent", "snapshot", key.String(), "reason", err)
+			s.objects.log.Info("nothing is reused from the parent", "snapshot", key.String(), "reason", err)
 			parent = nil
 		}
 	}
@@ -68,18 +66,18 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	if parent == nil || parent.Encrypted() != encrypt || encrypt && s.formerly(parent, *keys.Current) {
 		l.digestKey = newDigestKey()
 		if encrypt {
-			l.lock, l.wrapping = newLock(), idOf(useKeyID, *keys.Current).String()
+			l.lock, l.wrapping = format.NewDataKey(), format.KeyIDOf(*keys.Current).String()
 		}
 		return l, nil
 	}
-	l.digestKey, l.lock, l.wrapping = parent.DigestKey, parent.lock, parent.Meta.NamespaceKey
+	l.digestKey, l.lock, l.wrapping = parent.DigestKey, parent.DataKey, parent.Meta.NamespaceKey
 	same, err := s.holds(ctx, parent)
 	if err != nil {
 		return nil, fmt.Errorf("look for the parent %s: %w", parent.Meta.Key, err)
 	}
 	if why := s.unusable(ctx, parent); !same || why != "" {
-		s.log.Info("the parent's chunks are stored again", "snapshot", key.String(), "parent", parent.Meta.Key.String(),
-			"in this store", same, "damage", why)
+		s.objects.log.Info("the parent's chunks are stored again", "snapshot", key.String(),
+			"parent", parent.Meta.Key.String(), "in this store", same, "damage", why)
 		return l, nil
 	}
 	l.parent = parent
@@ -87,49 +85,16 @@ func (s *Store) newLineage(ctx context.Context, key Key, parent *Manifest) (*lin
 	return l, nil
 }
 
-// formerly reports whether a snapshot's data key was made under a former key of its namespace, or was wrapped by one
-// when it was read. Whoever has that key and an old copy of the store knows the data key, even if it has been wrapped
-// anew since.
-func (s *Store) formerly(m *Manifest, current Secret) bool {
-	id := idOf(useKeyID, current)
-	if made := m.Meta.NamespaceKey; made != "" {
-		return made != id.String()
-	}
-	s.unlocked.mu.Lock()
-	defer s.unlocked.mu.Unlock()
-	known, ok := s.unlocked.keys[keyName(m.Meta.Namespace, m.lock.id)]
-	return ok && known.by != id
-}
-
 // unusable returns why no chunk of a parent can be relied on, or "" if no reason is known. It reads no data.
 func (s *Store) unusable(ctx context.Context, parent *Manifest) (why string) {
 	why, err := s.Damaged(ctx, parent.Meta.Key)
 	if err == nil && why == "" {
-		err = s.statPacks(ctx, parent)
+		err = s.objects.statPacks(ctx, parent)
 	}
 	if err != nil {
 		return err.Error()
 	}
 	return why
-}
-
-// statPacks checks that all packs of a snapshot exist in their right sizes.
-func (s *Store) statPacks(ctx context.Context, m *Manifest) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(checks)
-	for i := range m.Packs {
-		group.Go(func() error { return s.statPack(ctx, m, uint32(i)) })
-	}
-	return group.Wait()
-}
-
-// holds reports whether the store has this very manifest.
-func (s *Store) holds(ctx context.Context, m *Manifest) (bool, error) {
-	digest, err := s.manifestDigest(ctx, m.Meta.Key)
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTruncated) {
-		return false, nil
-	}
-	return digest == m.Digest, err
 }
 
 // inherit chooses the parent's packs to keep, and indexes the chunks in them.
@@ -148,11 +113,11 @@ func (l *lineage) inherit() {
 // forget frees the memory of the known chunks, once all chunks are placed. Of the parent it keeps the identity.
 func (l *lineage) forget() {
 	l.known, l.own, l.byOwn = nil, nil, index{}
-	l.parent = l.parent.identity()
+	l.parent = identityOf(l.parent)
 }
 
-// identity returns what distinguishes a manifest from all others, or nil for nil.
-func (m *Manifest) identity() *Manifest {
+// identityOf returns what distinguishes a manifest from all others, or nil for nil.
+func identityOf(m *Manifest) *Manifest {
 	if m == nil {
 		return nil
 	}
@@ -161,7 +126,7 @@ func (m *Manifest) identity() *Manifest {
 
 // keptPacks returns the packs that a child of m may name again, the most used first.
 func keptPacks(m *Manifest) []int {
-	used, total := usedBytes(m)
+	used, total := m.UsedBytes()
 	kept := make([]int, len(m.Packs))
 	for i := range kept {
 		kept[i] = i
@@ -171,36 +136,6 @@ func keptPacks(m *Manifest) []int {
 		kept = kept[:limit*3/4]
 	}
 	return dropUnused(m, kept, used)
-}
-
-// usedBytes returns how many bytes of each pack a manifest names, each range once, and their sum.
-func usedBytes(m *Manifest) (used []int64, total int64) {
-	used = make([]int64, len(m.Packs))
-	for _, r := range m.ranges() {
-		used[r.place>>32] += int64(r.stored)
-		total += int64(r.stored)
-	}
-	return used, total
-}
-
-// stretch is the stored range of a chunk: its pack and its offset there in one number, and its length.
-type stretch struct {
-	place  uint64
-	stored uint32
-}
-
-// ranges returns where the chunks of a manifest are stored, each range once.
-func (m *Manifest) ranges() []stretch {
-	all := make([]stretch, 0, countChunks(m.Files))
-	for _, f := range m.Files {
-		for i := range f.Chunks {
-			if c := &f.Chunks[i]; c.Codec != CodecZero {
-				all = append(all, stretch{uint64(c.Pack)<<32 | uint64(c.Offset), c.Stored})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.place, b.place) })
-	return slices.CompactFunc(all, func(a, b stretch) bool { return a.place == b.place })
 }
 
 // dropUnused leaves out the least used packs, until enough of the rest is used.
@@ -231,7 +166,7 @@ func dropUnused(m *Manifest, kept []int, used []int64) []int {
 func (l *lineage) inherited() uint32 { return uint32(len(l.packs)) }
 
 // recognise returns the place of the parent's chunk with this fingerprint and length.
-func (l *lineage) recognise(print *[printSize]byte, raw uint32) (place uint32, ok bool) {
+func (l *lineage) recognise(print *[format.PrintSize]byte, raw uint32) (place uint32, ok bool) {
 	if l.known == nil {
 		return 0, false
 	}

@@ -7,17 +7,21 @@ import (
 	"testing"
 
 	"diapause.dev/storage/digest"
+	"diapause.dev/storage/format"
 )
 
 // twoChunks returns a manifest with a chunk of 4096 bytes in each of two packs.
 func twoChunks() *Manifest {
 	m := &Manifest{
-		Packs: []Pack{{ID: PackID{1}, Size: packHeaderSize + 4096}, {ID: PackID{2}, Size: packHeaderSize + 4096}},
-		Files: []File{{Name: "pages.img", Size: 8192, prints: [][printSize]byte{{1}, {2}}}},
+		Packs: []Pack{
+			{ID: PackID{1}, Size: format.PackHeaderSize + 4096},
+			{ID: PackID{2}, Size: format.PackHeaderSize + 4096},
+		},
+		Files: []File{{Name: "pages.img", Size: 8192, Prints: [][format.PrintSize]byte{{1}, {2}}}},
 	}
 	for i := range uint32(2) {
 		m.Files[0].Chunks = append(m.Files[0].Chunks,
-			Chunk{Raw: 4096, Stored: 4096, Pack: i, Offset: packHeaderSize, Codec: CodecNone, Digest: [32]byte{byte(i)}})
+			Chunk{Raw: 4096, Stored: 4096, Pack: i, Offset: format.PackHeaderSize, Codec: CodecNone, Digest: [32]byte{byte(i)}})
 	}
 	return m
 }
@@ -35,10 +39,10 @@ func TestReuse(t *testing.T) {
 	d := digest.New(m.DigestKey)
 	known, digested := bytes.Repeat([]byte("a"), 4096), bytes.Repeat([]byte("b"), 4096)
 	f := &m.Files[0]
-	f.prints[0] = d.Fingerprint(known) // its digest is deliberately wrong
+	f.Prints[0] = d.Fingerprint(known) // its digest is deliberately wrong
 	f.Chunks[1].Digest = d.Sum(digested)
 	l := inheriting(m)
-	w := &Writer{lineage: l, digests: d}
+	w := &encoder{lineage: l, digests: d}
 	for _, test := range []struct {
 		raw  []byte
 		want *Chunk // nil: unknown
@@ -57,7 +61,7 @@ func TestReuse(t *testing.T) {
 			t.Errorf("%.9q is known: %v, as %+v, want %+v", test.raw, found, p.chunk, want)
 		}
 	}
-	if _, ok := l.recognise(&f.prints[0], 4095); ok {
+	if _, ok := l.recognise(&f.Prints[0], 4095); ok {
 		t.Error("recognised in another length")
 	}
 }
@@ -67,10 +71,10 @@ func TestRecogniseKept(t *testing.T) {
 	m := twoChunks()
 	m.Packs[0].Size *= 10 // so that little of it is used
 	l := inheriting(m)
-	if _, ok := l.recognise(&m.Files[0].prints[0], 4096); ok {
+	if _, ok := l.recognise(&m.Files[0].Prints[0], 4096); ok {
 		t.Error("recognised in a pack that is left out")
 	}
-	if place, ok := l.recognise(&m.Files[0].prints[1], 4096); !ok || l.known.chunk(place).Pack != 0 {
+	if place, ok := l.recognise(&m.Files[0].Prints[1], 4096); !ok || l.known.chunk(place).Pack != 0 {
 		t.Errorf("%d, %v", place, ok)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"diapause.dev/storage/format"
 )
 
 // names remembers what manifests name, so that a removal need not read every manifest of its namespace again. Manifests
@@ -19,8 +21,8 @@ type named struct {
 	modified time.Time
 	size     int64
 	packs    []PackID
-	lock     *keyID // nil: not encrypted
-	damage   error  // why nobody can tell what it names, or nil
+	lock     *format.KeyID // nil: not encrypted
+	damage   error         // why nobody can tell what it names, or nil
 }
 
 // nameAge is how old a manifest must be, by the backend's clock, when it is read, to be remembered. A manifest that is
@@ -58,12 +60,12 @@ func (n *names) keep(namespace string, listed map[Key]bool) {
 func (e *named) objects(namespace string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for _, id := range e.packs {
-			if !yield(packName(namespace, id)) {
+			if !yield(format.PackName(namespace, id)) {
 				return
 			}
 		}
 		if e.lock != nil {
-			yield(keyName(namespace, *e.lock))
+			yield(format.KeyName(namespace, *e.lock))
 		}
 	}
 }

@@ -31,7 +31,7 @@ func noticesDir(namespace string) string { return namespace + "/sweeps/" }
 // begin writes an empty notice, which gives the backend's time, and removes the notices of dead sweeps. A mark that a
 // notice is void goes after the notice.
 func (w *sweep) begin(ctx context.Context) error {
-	b := w.store.backend
+	b := w.objects.backend
 	clock := w.newNotice()
 	if err := b.Replace(ctx, clock, nil); err != nil {
 		return errors.Join(err, w.end(ctx))
@@ -51,7 +51,7 @@ func (w *sweep) begin(ctx context.Context) error {
 	slices.Sort(old)
 	for _, name := range old {
 		if err == nil {
-			err = w.store.removeNotice(ctx, name)
+			err = removeNotice(ctx, w.objects.backend, name)
 		}
 	}
 	if err != nil {
@@ -70,26 +70,27 @@ func (w *sweep) newNotice() string {
 
 // notice is a notice that was given.
 type notice struct {
-	store *Store
-	name  string
-	given instant // at the latest
+	backend Backend
+	clock   clock
+	name    string
+	given   instant // at the latest
 }
 
 // give gives notice of what is about to be deleted.
 func (w *sweep) give(ctx context.Context, condemned []ObjectInfo) (notice, error) {
-	n := notice{store: w.store, name: w.newNotice(), given: w.store.clock()}
+	n := notice{backend: w.objects.backend, clock: w.clock, name: w.newNotice(), given: w.clock()}
 	names := make([]string, len(condemned))
 	for i, o := range condemned {
 		names[i] = o.Name
 	}
-	return n, w.store.backend.Replace(ctx, n.name, encodeNames(w.namespace, names))
+	return n, w.objects.backend.Replace(ctx, n.name, encodeNames(w.namespace, names))
 }
 
 // stands returns an error unless the notice still counts. Others remove notices that are too old, or make them void,
 // but a sweep that is alive and awake stops before that.
 func (n notice) stands(ctx context.Context) error {
 	there, void := false, false
-	err := n.store.backend.List(ctx, n.name, func(o ObjectInfo) error {
+	err := n.backend.List(ctx, n.name, func(o ObjectInfo) error {
 		there = there || o.Name == n.name
 		void = void || o.Name == n.name+voidSuffix
 		return nil
@@ -100,7 +101,7 @@ func (n notice) stands(ctx context.Context) error {
 	if !there || void {
 		return fmt.Errorf("look for the notice: another process took this sweep for dead: %w", ErrNotFound)
 	}
-	if age := n.store.clock.since(n.given); age > noticeLife/2 {
+	if age := n.clock.since(n.given); age > noticeLife/2 {
 		return fmt.Errorf("%w: the notice is %v old, which is too old to delete anything", ErrUnavailable, age)
 	}
 	return nil
@@ -112,26 +113,26 @@ func (w *sweep) end(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, name := range w.notices {
-		errs = append(errs, w.store.removeNotice(ctx, name))
+		errs = append(errs, removeNotice(ctx, w.objects.backend, name))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Store) removeNotice(ctx context.Context, name string) error {
-	if err := s.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+func removeNotice(ctx context.Context, b Backend, name string) error {
+	if err := b.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("remove the notice: %w", err)
 	}
 	return nil
 }
 
-// void ends a notice whose sweep is dead: it removes the notice. If that is not allowed, it makes an object that says
-// the same to writers, and to the sweep if it was only suspended.
-func (s *Store) void(ctx context.Context, name string) error {
-	err := s.removeNotice(ctx, name)
+// voidNotice ends a notice whose sweep is dead: it removes the notice. If that is not allowed, it makes an object that
+// says the same to writers, and to the sweep if it was only suspended.
+func voidNotice(ctx context.Context, b Backend, name string) error {
+	err := removeNotice(ctx, b, name)
 	if !errors.Is(err, ErrDenied) {
 		return err
 	}
-	err = s.backend.Create(ctx, name+voidSuffix, strings.NewReader(""), 0)
+	err = b.Create(ctx, name+voidSuffix, strings.NewReader(""), 0)
 	if err != nil && !errors.Is(err, ErrExists) {
 		return fmt.Errorf("make the notice of a dead sweep void: %w", err)
 	}
@@ -143,7 +144,7 @@ func (s *Store) void(ctx context.Context, name string) error {
 // writer relies on that: the sweep may have looked just before.
 func (c *claim) standing(ctx context.Context) (notices []ObjectInfo, err error) {
 	void := map[string]time.Time{}
-	err = c.store.backend.List(ctx, noticesDir(c.namespace), func(o ObjectInfo) error {
+	err = c.objects.backend.List(ctx, noticesDir(c.namespace), func(o ObjectInfo) error {
 		if name, ok := strings.CutSuffix(o.Name, voidSuffix); ok {
 			void[name] = o.Modified
 		} else {
@@ -155,7 +156,7 @@ func (c *claim) standing(ctx context.Context) (notices []ObjectInfo, err error) 
 	if err != nil || len(notices) == 0 {
 		return nil, err
 	}
-	laid, err := c.store.backend.Stat(ctx, c.names[len(c.names)-1]) // it tells the backend's time
+	laid, err := c.objects.backend.Stat(ctx, c.names[len(c.names)-1]) // it tells the backend's time
 	if errors.Is(err, ErrNotFound) {
 		return notices, nil // a sweep took the claim's owner for dead
 	}
@@ -166,7 +167,7 @@ func (c *claim) standing(ctx context.Context) (notices []ObjectInfo, err error) 
 	for _, o := range notices {
 		if laid.Modified.Sub(o.Modified) < noticeLife {
 			young = append(young, o)
-		} else if err := c.store.void(ctx, o.Name); err != nil {
+		} else if err := voidNotice(ctx, c.objects.backend, o.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +184,7 @@ func (c *claim) condemned(ctx context.Context, objects []string) (found, notices
 	standing, err := c.standing(ctx)
 	for _, o := range standing {
 		var data []byte
-		data, err = c.store.readAll(ctx, o.Name, maxNoticeSize)
+		data, err = c.objects.readAll(ctx, o.Name, maxNoticeSize)
 		if errors.Is(err, ErrNotFound) {
 			err = nil // its sweep has ended
 			continue
@@ -214,15 +215,14 @@ const sweepPoll = time.Second
 // again, which brings back what is gone. The claim must be laid to the objects, so sweeps that give notice later spare
 // them. A notice that is still there after noticeLife becomes void.
 func (c *claim) outlast(ctx context.Context, objects []string, again func() error) error {
-	s := c.store
-	for began := s.clock(); ; {
+	for began := c.clock(); ; {
 		found, notices, err := c.condemned(ctx, objects)
 		if err != nil {
 			return err
 		}
-		if s.clock.since(began) > noticeLife { // these sweeps are dead, or stop when they miss their notices
+		if c.clock.since(began) > noticeLife { // these sweeps are dead, or stop when they miss their notices
 			for _, name := range notices {
-				if err := s.void(ctx, name); err != nil {
+				if err := voidNotice(ctx, c.objects.backend, name); err != nil {
 					return err
 				}
 			}

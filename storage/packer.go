@@ -7,12 +7,21 @@ import (
 	"sync"
 
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // packer lays chunks into packs in the order in which they were added, so that neighbours in a file are neighbours in a
 // pack. The backend reads a pack while the packer fills it.
 type packer struct {
-	w       *Writer
+	ctx      context.Context // the writer's; its cause is the first failure
+	fail     context.CancelCauseFunc
+	objects  *objects
+	key      Key // of the snapshot
+	lineage  *lineage
+	packSize int64                   // size past which a pack does not grow
+	progress func(raw, stored int64) // or nil
+	settle   func(*placement, Chunk) // is called with each chunk that is placed
+
 	uploads sync.WaitGroup
 	most    int   // limit of packs under way
 	memory  int64 // limit of bytes held by pieces
@@ -33,18 +42,30 @@ type packer struct {
 // placement is a chunk that is ready and waits for its turn to be placed.
 type placement struct {
 	job
-	chunk  Chunk           // complete except for pack, offset and stored length, unless placed
-	placed bool            // it has no bytes to store: it is zero, or stored already
-	print  [printSize]byte // or zero, if none is needed
-	stored []byte          // the bytes to store, unless placed
-	buffer *[]byte         // to be returned to its pool, or nil
+	chunk  Chunk                  // complete except for pack, offset and stored length, unless placed
+	placed bool                   // it has no bytes to store: it is zero, or stored already
+	print  [format.PrintSize]byte // or zero, if none is needed
+	stored []byte                 // the bytes to store, unless placed
+	buffer *[]byte                // to be returned to its pool, or nil
 }
 
-func newPacker(w *Writer) *packer {
-	p := &packer{w: w, waiting: map[uint64]placement{}}
-	p.most, p.memory = w.options.uploads()
+func newPacker(ctx context.Context, fail context.CancelCauseFunc, all *objects, key Key, l *lineage, o WriterOptions,
+	settle func(*placement, Chunk),
+) *packer {
+	p := &packer{
+		ctx: ctx, fail: fail, objects: all, key: key, lineage: l, packSize: o.PackSize, progress: o.Progress,
+		settle: settle, waiting: map[uint64]placement{},
+	}
+	p.most, p.memory = o.uploads()
 	p.wake.L = &p.mu
 	return p
+}
+
+// stir wakes all who wait, since the context has ended.
+func (p *packer) stir() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wake.Broadcast()
 }
 
 // place takes a chunk. If it is the chunk's turn, place lays it into a pack, and after it the chunks that waited for
@@ -73,7 +94,7 @@ func (p *packer) place(pl placement) error {
 func (p *packer) lay(pl *placement) error {
 	c := pl.chunk
 	if !pl.placed {
-		known, ok := p.w.lineage.find(c.Digest, c.Raw) // an equal chunk of this snapshot may have been stored meanwhile
+		known, ok := p.lineage.find(c.Digest, c.Raw) // an equal chunk of this snapshot may have been stored meanwhile
 		if ok {
 			c = known
 		} else if err := p.store(&c, pl); err != nil {
@@ -81,10 +102,10 @@ func (p *packer) lay(pl *placement) error {
 		}
 		putBuffer(pl.buffer)
 	}
-	p.w.settle(pl, c)
+	p.settle(pl, c)
 	p.raw += int64(c.Raw)
-	if p.w.options.Progress != nil {
-		p.w.options.Progress(p.raw, p.out)
+	if p.progress != nil {
+		p.progress(p.raw, p.out)
 	}
 	return nil
 }
@@ -95,25 +116,25 @@ func (p *packer) store(c *Chunk, pl *placement) error {
 	if pl.buffer != nil {
 		add.buffer, add.held = pl.buffer, int64(cap(*pl.buffer))
 	}
-	if p.w.lineage.lock != nil {
-		add.seal, add.data = true, pl.stored[:len(pl.stored)+sealed]
+	if p.lineage.lock != nil {
+		add.seal, add.data = true, pl.stored[:len(pl.stored)+format.SealSize]
 	}
 	if err := p.room(len(add.data), add.held); err != nil {
 		return err
 	}
-	c.Pack = p.w.lineage.inherited() + uint32(p.open.number)
+	c.Pack = p.lineage.inherited() + uint32(p.open.number)
 	c.Offset, c.Stored = uint32(p.open.size), uint32(len(add.data))
 	p.open.append(add)
 	pl.buffer = nil // the pack owns it now
 	p.out += int64(len(pl.stored))
-	p.w.lineage.add(*c)
+	p.lineage.add(*c)
 	return nil
 }
 
 // room makes sure that there is an open pack with room for n bytes, and waits until there is memory for held bytes.
 // The caller holds p.mu.
 func (p *packer) room(n int, held int64) error {
-	if p.open != nil && int64(p.open.size+n) > p.w.options.PackSize {
+	if p.open != nil && int64(p.open.size+n) > p.packSize {
 		p.close()
 	}
 	if p.open == nil {
@@ -133,13 +154,13 @@ func (p *packer) room(n int, held int64) error {
 
 // await waits until ready returns true, or the writer ends. The caller holds p.mu, which await unlocks meanwhile.
 func (p *packer) await(ready func() bool) error {
-	for p.w.ctx.Err() == nil {
+	for p.ctx.Err() == nil {
 		if ready() {
 			return nil
 		}
 		p.wake.Wait()
 	}
-	return context.Cause(p.w.ctx)
+	return context.Cause(p.ctx)
 }
 
 // free releases the memory of pieces that the backend has read. The caller holds p.mu.
@@ -157,10 +178,10 @@ func (p *packer) free(pieces []piece) {
 
 // newPack opens a pack and makes the backend start to read it. The caller holds p.mu.
 func (p *packer) newPack() {
-	o := &openPack{p: p, id: newPackID(), number: len(p.packs), upload: p.w.store.writes.begin()}
+	o := &openPack{p: p, id: format.NewPackID(), number: len(p.packs), upload: p.objects.writes.begin()}
 	p.packs = append(p.packs, o)
 	p.open = o
-	o.append(piece{data: packHeader(o.id)})
+	o.append(piece{data: format.PackHeader(o.id)})
 	p.active++
 	p.uploads.Go(func() {
 		err := p.upload(o)
@@ -169,7 +190,7 @@ func (p *packer) newPack() {
 		p.active--
 		p.wake.Broadcast()
 		if err != nil {
-			p.w.cancel(err)
+			p.fail(err)
 		}
 	})
 }
@@ -188,9 +209,9 @@ func (p *packer) close() {
 // upload writes a pack while it is being filled.
 func (p *packer) upload(o *openPack) error {
 	defer o.upload.end()
-	err := p.w.store.backend.Create(p.w.ctx, packName(p.w.key.Namespace, o.id), o, -1)
+	err := p.objects.backend.Create(p.ctx, format.PackName(p.key.Namespace, o.id), o, -1)
 	if err == nil && o.pack.Size == 0 {
-		err = fmt.Errorf("create %s: %w: not read to its end", packName(p.w.key.Namespace, o.id), ErrTruncated)
+		err = fmt.Errorf("create %s: %w: not read to its end", format.PackName(p.key.Namespace, o.id), ErrTruncated)
 	}
 	if err != nil {
 		return err
@@ -225,10 +246,10 @@ func (p *packer) remove(ctx context.Context, unneeded func(PackID) bool) {
 		if !unneeded(pack.id) {
 			continue
 		}
-		name := packName(p.w.key.Namespace, pack.id)
-		if err := p.w.store.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			p.w.store.log.Warn("a pack that no snapshot needs is left to the next sweep",
-				"snapshot", p.w.key.String(), "object", name, "error", err)
+		name := format.PackName(p.key.Namespace, pack.id)
+		if err := p.objects.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+			p.objects.log.Warn("a pack that no snapshot needs is left to the next sweep",
+				"snapshot", p.key.String(), "object", name, "error", err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"sync/atomic"
 
+	"diapause.dev/storage/format"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
@@ -25,12 +26,13 @@ const defaultCache = 64 << 20
 // Reader reads the files of a snapshot, chunk by chunk. It takes each chunk from a store that has it undamaged. It is
 // safe for concurrent use.
 type Reader struct {
-	stores []*Store
+	stores []*objects
+	m      *Manifest
 	files  map[string]*fileIndex
-	*opener
-	cache *chunkCache
-	runs  *semaphore.Weighted // bytes of runs under way
-	good  []atomic.Int32      // by pack: the store that served it last
+	opener *format.Opener
+	cache  *chunkCache
+	runs   *semaphore.Weighted // bytes of runs under way
+	good   []atomic.Int32      // by pack: the store that served it last
 }
 
 // fileIndex finds chunks by their place in a file.
@@ -46,13 +48,22 @@ func NewReader(m *Manifest, stores ...*Store) *Reader { return ReaderOptions{}.N
 
 // NewReader is the package's NewReader with these options.
 func (o ReaderOptions) NewReader(m *Manifest, stores ...*Store) *Reader {
+	from := make([]*objects, len(stores))
+	for i, s := range stores {
+		from[i] = s.objects
+	}
+	return o.newReader(m, from)
+}
+
+func (o ReaderOptions) newReader(m *Manifest, stores []*objects) *Reader {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = defaultCache
 	}
 	r := &Reader{
 		stores: stores,
+		m:      m,
 		files:  make(map[string]*fileIndex, len(m.Files)),
-		opener: newOpener(m),
+		opener: format.NewOpener(m),
 		cache:  newChunkCache(o.CacheBytes, o.Pool),
 		runs:   semaphore.NewWeighted(runMemory),
 		good:   make([]atomic.Int32, len(m.Packs)),
@@ -94,7 +105,7 @@ func (r *Reader) Locate(file string, off, n int64) (chunks []ChunkRef) {
 		return nil
 	}
 	for i := x.at(off); i < len(x.starts) && x.starts[i] < off+n; i++ {
-		chunks = append(chunks, ChunkRef{x.number, uint32(i)})
+		chunks = append(chunks, ChunkRef{File: x.number, Index: uint32(i)})
 	}
 	return chunks
 }
@@ -193,7 +204,7 @@ func (r *Reader) Has(file string, off, n int64) bool {
 // together, those that come first in the list before the others. It returns how many of them, from the first on, it has
 // handled. The others did not fit; the caller can pass them in a later call.
 func (r *Reader) PrefetchChunks(ctx context.Context, chunks []ChunkRef) (n int, err error) {
-	if err := r.m.checkRefs(chunks); err != nil {
+	if err := r.m.CheckRefs(chunks); err != nil {
 		return 0, fmt.Errorf("prefetch snapshot %s: %w", r.m.Meta.Key, err)
 	}
 	b := batch{r: r, early: true}
@@ -229,7 +240,7 @@ func (r *Reader) load(ctx context.Context, c *Chunk, dst []byte) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		errs = append(errs, fmt.Errorf("from %s: %w", r.stores[i].backend.Location(), err))
+		errs = append(errs, fmt.Errorf("from %s: %w", r.stores[i].location(), err))
 	}
 	if len(errs) == 0 {
 		return fmt.Errorf("no store to read from: %w", ErrNotFound)
@@ -248,10 +259,10 @@ func preferred(i, first int) int {
 	return i
 }
 
-func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) error {
+func (r *Reader) loadFrom(ctx context.Context, s *objects, c *Chunk, dst []byte) error {
 	err := r.loadBy(ctx, s.readPack, c, dst)
 	if errors.Is(err, ErrCorrupt) && s.cache != nil {
-		s.cache.Drop(r.m.packObject(c.Pack), int64(c.Offset), int64(c.Stored))
+		s.cache.Drop(r.m.PackObject(c.Pack), int64(c.Offset), int64(c.Stored))
 		return r.loadBy(ctx, s.readPackUncached, c, dst)
 	}
 	return err
@@ -261,11 +272,11 @@ func (r *Reader) loadFrom(ctx context.Context, s *Store, c *Chunk, dst []byte) e
 type packRead func(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error
 
 func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte) error {
-	if c.Codec == CodecNone && r.m.lock == nil {
+	if c.Codec == CodecNone && r.m.DataKey == nil {
 		if err := read(ctx, r.m, c.Pack, dst, int64(c.Offset)); err != nil {
 			return err
 		}
-		return r.check(c, dst)
+		return r.opener.Check(c, dst)
 	}
 	buffer := getBuffer()
 	defer putBuffer(buffer)
@@ -273,26 +284,7 @@ func (r *Reader) loadBy(ctx context.Context, read packRead, c *Chunk, dst []byte
 	if err := read(ctx, r.m, c.Pack, stored, int64(c.Offset)); err != nil {
 		return err
 	}
-	return r.unpack(c, dst, stored)
-}
-
-func (s *Store) readPackUncached(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
-	return s.readObject(ctx, m.packObject(i), p, off)
-}
-
-// readObject reads from the backend, and measures the time.
-func (s *Store) readObject(ctx context.Context, name string, p []byte, off int64) error {
-	return s.reads.read(len(p), func() error { return s.backend.ReadAt(ctx, name, p, off) })
-}
-
-func (s *Store) readPack(ctx context.Context, m *Manifest, i uint32, p []byte, off int64) error {
-	if s.cache == nil {
-		return s.readPackUncached(ctx, m, i, p, off)
-	}
-	name := m.packObject(i)
-	return s.cache.ReadAt(ctx, name, m.Packs[i].Size, p, off, func(ctx context.Context, p []byte, off int64) error {
-		return s.readObject(ctx, name, p, off)
-	})
+	return r.opener.Unpack(c, dst, stored)
 }
 
 // checks is how many objects are looked up at a time.
@@ -339,7 +331,7 @@ func (r *Reader) checkPack(ctx context.Context, i uint32) error {
 			r.good[i].Store(int32(at))
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("in %s: %w", s.backend.Location(), err))
+		errs = append(errs, fmt.Errorf("in %s: %w", s.location(), err))
 	}
 	if len(errs) == 0 {
 		return fmt.Errorf("no store to read from: %w", ErrNotFound)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // Remove removes a snapshot. It deletes the manifest first, and with it the snapshot ceases to exist. Then it deletes
@@ -13,48 +14,48 @@ import (
 // spares those that another manifest names, or that a writer, a replication or a reader (see Hold) has claimed. If it
 // cannot delete packs or keys, it logs this and succeeds: a Sweep deletes them later. If the snapshot does not exist,
 // the error is ErrNotFound.
-func (s *Store) Remove(ctx context.Context, key Key) error {
-	if err := checkKey(key); err != nil {
+func (c *collector) Remove(ctx context.Context, key Key) error {
+	if err := format.CheckKey(key); err != nil {
 		return err
 	}
-	objects, err := s.needs(ctx, key)
+	objects, err := c.needs(ctx, key)
 	if err == nil {
-		err = s.backend.Delete(ctx, manifestName(key))
+		err = c.objects.backend.Delete(ctx, format.ManifestName(key))
 	}
 	if err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", key, err)
 	}
 	failpoint.ManifestRemoved.Hit()
-	if err := s.removeBeside(ctx, key); err != nil {
+	if err := c.removeBeside(ctx, key); err != nil {
 		return fmt.Errorf("remove snapshot %s: its manifest is gone, objects beside it may be left: %w", key, err)
 	}
 	failpoint.RestRemoved.Hit()
-	if err := s.collect(ctx, key.Namespace, objects); err != nil {
-		s.log.Warn("packs of a removed snapshot are left to the next sweep", "snapshot", key.String(), "error", err)
+	if err := c.collect(ctx, key.Namespace, objects); err != nil {
+		c.objects.log.Warn("packs of a removed snapshot are left to the next sweep", "snapshot", key.String(), "error", err)
 	}
 	return nil
 }
 
 // needs returns the objects that a snapshot needs, or none if its manifest is damaged.
-func (s *Store) needs(ctx context.Context, key Key) ([]ObjectInfo, error) {
-	e, err := s.envelope(ctx, key)
+func (c *collector) needs(ctx context.Context, key Key) ([]ObjectInfo, error) {
+	e, err := c.manifests.envelope(ctx, key)
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFormat) {
-		s.log.Warn("packs of a damaged snapshot are left to the next sweep", "snapshot", key.String(), "error", err)
+		c.objects.log.Warn("packs of a damaged snapshot are left to the next sweep", "snapshot", key.String(), "error", err)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return e.needs(), nil
+	return neededByEnvelope(e), nil
 }
 
 // removeBeside removes the objects beside a manifest.
-func (s *Store) removeBeside(ctx context.Context, key Key) error {
-	return s.backend.List(ctx, snapshotDir(key), func(o ObjectInfo) error {
-		if o.Name == manifestName(key) {
+func (c *collector) removeBeside(ctx context.Context, key Key) error {
+	return c.objects.backend.List(ctx, format.SnapshotDir(key), func(o ObjectInfo) error {
+		if o.Name == format.ManifestName(key) {
 			return nil // it belongs to a snapshot that was made anew meanwhile
 		}
-		if err := s.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
+		if err := c.objects.backend.Delete(ctx, o.Name); !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		return nil
@@ -64,12 +65,12 @@ func (s *Store) removeBeside(ctx context.Context, key Key) error {
 // collect deletes those of the given objects that nothing names or claims, whatever their age. A manifest must have
 // named them. So if a writer needs one and has not claimed it yet, either another manifest names it, or the writer
 // finds out that it is gone.
-func (s *Store) collect(ctx context.Context, namespace string, objects []ObjectInfo) error {
+func (c *collector) collect(ctx context.Context, namespace string, objects []ObjectInfo) error {
 	if len(objects) == 0 {
 		return nil
 	}
 	var result SweepResult
-	w := s.newSweep(namespace, SweepOptions{Grace: DefaultGrace}, &result)
+	w := c.newSweep(namespace, SweepOptions{Grace: DefaultGrace}, &result)
 	if err := w.begin(ctx); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"diapause.dev/storage/format"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -29,7 +30,7 @@ func Repair(ctx context.Context, key Key, dst *Store, others []*Store,
 ) (RepairResult, error) {
 	r := &repair{dst: dst, others: others}
 	if err := r.run(ctx, key, report); err != nil {
-		return r.result, fmt.Errorf("repair %s in %s: %w", key, dst.backend.Location(), err)
+		return r.result, fmt.Errorf("repair %s in %s: %w", key, dst.objects.location(), err)
 	}
 	return r.result, nil
 }
@@ -64,13 +65,13 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 		return m, err
 	}
 	for _, src := range r.others {
-		m, data, err := src.readManifest(ctx, key)
+		m, data, err := src.read(ctx, key)
 		if err != nil || r.dst.Trusts(m) != nil {
 			continue // src has no manifest, or none that can be read, or one of whoever can write there
 		}
 		if err := r.restoreManifest(ctx, &replication{dst: r.dst, src: src, m: m, progress: newProgress(nil, 0)},
 			data); err != nil {
-			return nil, fmt.Errorf("from %s: %w", src.backend.Location(), err)
+			return nil, fmt.Errorf("from %s: %w", src.objects.location(), err)
 		}
 		return m, nil
 	}
@@ -82,11 +83,11 @@ func (r *repair) manifest(ctx context.Context, key Key) (*Manifest, error) {
 // the old manifest beside the new one: nobody can tell any longer to which snapshot they belonged. Until then the
 // snapshot's packs may be swept, so it is as careful as a replication.
 func (r *repair) restoreManifest(ctx context.Context, from *replication, data []byte) error {
-	name := manifestName(from.m.Meta.Key)
+	name := format.ManifestName(from.m.Meta.Key)
 	if err := from.readKey(ctx); err != nil {
 		return fmt.Errorf("read the data key: %w", err)
 	}
-	claim := r.dst.newClaim(from.m.Meta.Namespace, from.m.objects())
+	claim := r.dst.claims.to(from.m.Meta.Namespace, objectsOf(from.m))
 	defer claim.drop(ctx)
 	if err := claim.lay(ctx); err != nil {
 		return err
@@ -100,20 +101,21 @@ func (r *repair) restoreManifest(ctx context.Context, from *replication, data []
 	if err := from.confirm(ctx, claim); err != nil {
 		return err
 	}
-	if same, err := r.dst.hasManifest(ctx, from.m.Meta.Key, data); same {
-		r.repaired(keyName(from.m.Meta.Namespace, from.m.lock.id)) // only a damaged key kept the manifest from being read
+	if same, err := r.dst.hasBytes(ctx, from.m.Meta.Key, data); same {
+		// only a damaged key kept the manifest from being read
+		r.repaired(format.KeyName(from.m.Meta.Namespace, from.m.DataKey.ID()))
 		return nil
 	} else if !errors.Is(err, ErrCorrupt) && !r.unreadable(ctx, from.m.Meta.Key, err) {
 		return err
 	}
-	bad, err := r.dst.readAll(ctx, name, maxManifest)
+	bad, err := r.dst.objects.readAll(ctx, name, format.MaxManifest)
 	if err != nil {
 		return err
 	}
-	if err := r.dst.backend.Replace(ctx, name+".damaged", bad); err != nil {
+	if err := r.dst.objects.backend.Replace(ctx, name+".damaged", bad); err != nil {
 		return err
 	}
-	if err := r.dst.backend.Replace(ctx, name, data); err != nil {
+	if err := r.dst.objects.backend.Replace(ctx, name, data); err != nil {
 		return err
 	}
 	r.repaired(name)
@@ -127,7 +129,8 @@ func (r *repair) unreadable(ctx context.Context, key Key, err error) bool {
 		return false
 	}
 	_, err = r.dst.Manifest(ctx, key)
-	return slices.ContainsFunc(CorruptErrors(err), func(c *CorruptError) bool { return c.Object == manifestName(key) })
+	name := format.ManifestName(key)
+	return slices.ContainsFunc(CorruptErrors(err), func(c *CorruptError) bool { return c.Object == name })
 }
 
 func (r *repair) repaired(object string) {
@@ -138,7 +141,7 @@ func (r *repair) repaired(object string) {
 
 // key repairs the data key of an encrypted snapshot.
 func (r *repair) key(ctx context.Context, m *Manifest) error {
-	damage := CorruptErrors(r.dst.verifyKey(ctx, m))
+	damage := CorruptErrors(r.dst.dataKeys.verify(ctx, m))
 	if len(damage) == 0 {
 		return nil
 	}
@@ -156,9 +159,9 @@ func (r *repair) key(ctx context.Context, m *Manifest) error {
 // packs repairs the packs of a snapshot, as many at a time as Verify reads.
 func (r *repair) packs(ctx context.Context, m *Manifest, p *progress) error {
 	errs := make([]error, len(m.Packs))
-	opener, chunks := newOpener(m), chunksByPack(m)
+	opener, chunks := format.NewOpener(m), chunksByPack(m)
 	in := func(s *Store) *verification {
-		return &verification{store: s, options: VerifyOptions{ReadData: true}, opener: opener, chunks: chunks}
+		return &verification{objects: s.objects, options: VerifyOptions{ReadData: true}, m: m, opener: opener, chunks: chunks}
 	}
 	var group errgroup.Group
 	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // packs in memory
@@ -185,7 +188,7 @@ func (r *repair) pack(ctx context.Context, i uint32, m *Manifest, in func(*Store
 			continue
 		}
 		if err := r.replace(ctx, &replication{dst: r.dst, src: src, m: m}, i); err != nil {
-			return fmt.Errorf("replace %s from %s: %w", m.packObject(i), src.backend.Location(), err)
+			return fmt.Errorf("replace %s from %s: %w", m.PackObject(i), src.objects.location(), err)
 		}
 		return nil
 	}
@@ -196,8 +199,8 @@ func (r *repair) pack(ctx context.Context, i uint32, m *Manifest, in func(*Store
 }
 
 func (r *repair) replace(ctx context.Context, from *replication, i uint32) error {
-	name := from.m.packObject(i)
-	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+	name := from.m.PackObject(i)
+	if err := r.dst.objects.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	if err := from.createPack(ctx, i); err != nil && !errors.Is(err, ErrExists) { // created by another process

@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // copies is how many packs are copied at a time. copyBuffer is how much of each is read at once, in bytes.
@@ -28,13 +29,13 @@ const (
 // report, if not nil, is called with the bytes of packs handled and their total, one call at a time.
 func Replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
 	if err := replicate(ctx, dst, src, key, report); err != nil {
-		return fmt.Errorf("replicate %s from %s to %s: %w", key, src.backend.Location(), dst.backend.Location(), err)
+		return fmt.Errorf("replicate %s from %s to %s: %w", key, src.objects.location(), dst.objects.location(), err)
 	}
 	return nil
 }
 
 func replicate(ctx context.Context, dst, src *Store, key Key, report func(done, total int64)) error {
-	m, data, err := src.readManifest(ctx, key)
+	m, data, err := src.read(ctx, key)
 	if err != nil {
 		return fromSource(err)
 	}
@@ -64,7 +65,7 @@ func fromSource(err error) error {
 func (r *replication) look(ctx context.Context, data []byte) (done bool, there []bool, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		done, err = r.dst.hasManifest(ctx, r.m.Meta.Key, data)
+		done, err = r.dst.hasBytes(ctx, r.m.Meta.Key, data)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -92,7 +93,7 @@ func (r *replication) find(ctx context.Context) ([]bool, error) {
 
 // has reports whether dst has a pack in its right size.
 func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
-	info, err := r.dst.backend.Stat(ctx, r.m.packObject(i))
+	info, err := r.dst.objects.backend.Stat(ctx, r.m.PackObject(i))
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -102,7 +103,7 @@ func (r *replication) has(ctx context.Context, i uint32) (bool, error) {
 // publish copies what the snapshot needs and makes the snapshot exist in dst, as carefully as Writer.publish. It lays
 // the claim while it copies the packs. If the claim is too old by then, publish lays it again.
 func (r *replication) publish(ctx context.Context, data []byte, there []bool) error {
-	claim := r.dst.newClaim(r.m.Meta.Namespace, r.m.objects())
+	claim := r.dst.claims.to(r.m.Meta.Namespace, objectsOf(r.m))
 	defer claim.drop(ctx)
 	group, copying := errgroup.WithContext(ctx)
 	group.Go(func() error { return claim.lay(copying) })
@@ -121,7 +122,7 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 	if err := r.dst.CheckIdentity(ctx); err != nil { // the packs may lie in a bucket that was made again
 		return err
 	}
-	if err := r.dst.putManifest(ctx, r.m.Meta.Key, data); err != nil {
+	if err := r.dst.manifests.put(ctx, r.m.Meta.Key, data); err != nil {
 		return err
 	}
 	failpoint.ManifestCopied.Hit()
@@ -135,40 +136,7 @@ func (r *replication) publish(ctx context.Context, data []byte, there []bool) er
 // confirm waits until no sweep of dst is about to delete what the snapshot needs. It copies again what a sweep has
 // deleted meanwhile: objects that were in dst before and that nothing named until now.
 func (r *replication) confirm(ctx context.Context, claim *claim) error {
-	return claim.outlast(ctx, r.m.objects(), func() error { return r.copy(ctx, nil) })
-}
-
-// hasManifest reports whether a snapshot's manifest consists of exactly these bytes. If another snapshot has the key,
-// the error is ErrExists. If the manifest is damaged, the error is ErrCorrupt: nobody can tell whose manifest it was.
-func (s *Store) hasManifest(ctx context.Context, key Key, data []byte) (bool, error) {
-	name := manifestName(key)
-	have, err := s.readAll(ctx, name, maxManifest)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read %s: %w", name, err)
-	case bytes.Equal(have, data):
-		return true, nil
-	}
-	if _, err := openEnvelope(have); err != nil && !errors.Is(err, ErrFormat) {
-		return false, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
-	}
-	return false, fmt.Errorf("another snapshot %s: %w", key, ErrExists)
-}
-
-// putManifest creates a manifest. It is no error if another process has created the same manifest meanwhile.
-func (s *Store) putManifest(ctx context.Context, key Key, data []byte) error {
-	err := s.backend.Create(ctx, manifestName(key), bytes.NewReader(data), int64(len(data)))
-	if err == nil {
-		return nil
-	}
-	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
-	defer cancel()
-	if same, lookErr := s.hasManifest(look, key, data); lookErr == nil && same {
-		return nil
-	}
-	return err
+	return claim.outlast(ctx, objectsOf(r.m), func() error { return r.copy(ctx, nil) })
 }
 
 // replication is one run of Replicate.
@@ -182,10 +150,11 @@ type replication struct {
 // readKey reads the data key of an encrypted snapshot and checks it, because without the key all snapshots of the
 // lineage are lost.
 func (r *replication) readKey(ctx context.Context) (err error) {
-	if r.m.lock == nil {
+	if r.m.DataKey == nil {
 		return nil
 	}
-	if r.key, err = r.src.readAll(ctx, keyName(r.m.Meta.Namespace, r.m.lock.id), int64(wrappedSize)); err != nil {
+	name := format.KeyName(r.m.Meta.Namespace, r.m.DataKey.ID())
+	if r.key, err = r.src.objects.readAll(ctx, name, int64(format.WrappedSize)); err != nil {
 		return err
 	}
 	return r.checkKey(r.key)
@@ -193,15 +162,15 @@ func (r *replication) readKey(ctx context.Context) (err error) {
 
 // checkKey returns an error unless data is the data key, wrapped by a known key.
 func (r *replication) checkKey(data []byte) error {
-	src, err := r.src.keysOf(r.m.Meta.Namespace)
+	src, err := r.src.dataKeys.of(r.m.Meta.Namespace)
 	if err != nil {
 		return err
 	}
-	dst, err := r.dst.keysOf(r.m.Meta.Namespace)
+	dst, err := r.dst.dataKeys.of(r.m.Meta.Namespace)
 	if err != nil {
 		return err
 	}
-	_, _, err = unwrap(r.m.Meta.Namespace, r.m.lock.id, data, append(src.all(), dst.all()...))
+	_, _, err = format.UnwrapDataKey(r.m.Meta.Namespace, r.m.DataKey.ID(), data, append(src.all(), dst.all()...))
 	return err
 }
 
@@ -229,17 +198,17 @@ func (r *replication) copy(ctx context.Context, there []bool) error {
 // copyKey copies the data key to dst, unless dst has it already, from the parent or an earlier attempt. It replaces a
 // damaged key. A key that is wrapped by an unknown key stays.
 func (r *replication) copyKey(ctx context.Context) error {
-	if r.m.lock == nil {
+	if r.m.DataKey == nil {
 		return nil
 	}
-	name := keyName(r.m.Meta.Namespace, r.m.lock.id)
-	have, err := r.dst.readAll(ctx, name, int64(wrappedSize))
+	name := format.KeyName(r.m.Meta.Namespace, r.m.DataKey.ID())
+	have, err := r.dst.objects.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) {
-		err = r.dst.backend.Create(ctx, name, bytes.NewReader(r.key), int64(len(r.key)))
+		err = r.dst.objects.backend.Create(ctx, name, bytes.NewReader(r.key), int64(len(r.key)))
 		if !errors.Is(err, ErrExists) {
 			return err
 		}
-		have, err = r.dst.readAll(ctx, name, int64(wrappedSize)) // created meanwhile by another replication
+		have, err = r.dst.objects.readAll(ctx, name, int64(format.WrappedSize)) // created meanwhile by another replication
 	}
 	if err == nil {
 		err = r.checkKey(have)
@@ -248,8 +217,8 @@ func (r *replication) copyKey(ctx context.Context) error {
 	case errors.Is(err, ErrKey):
 		return nil
 	case errors.Is(err, ErrCorrupt):
-		r.dst.log.Warn("replacing a damaged data key", "snapshot", r.m.Meta.Key.String(), "object", name)
-		return r.dst.backend.Replace(ctx, name, r.key)
+		r.dst.objects.log.Warn("replacing a damaged data key", "snapshot", r.m.Meta.Key.String(), "object", name)
+		return r.dst.objects.backend.Replace(ctx, name, r.key)
 	}
 	return err
 }
@@ -282,9 +251,9 @@ func (r *replication) copyPack(ctx context.Context, i uint32) error {
 	if there, err := r.has(ctx, i); there || err != nil {
 		return err
 	}
-	name := r.m.packObject(i)
-	r.dst.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name)
-	if err := r.dst.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+	name := r.m.PackObject(i)
+	r.dst.objects.log.Warn("replacing a pack of the wrong size", "snapshot", r.m.Meta.Key.String(), "object", name)
+	if err := r.dst.objects.backend.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	failpoint.PackToBeRewritten.Hit()
@@ -295,7 +264,8 @@ func (r *replication) createPack(ctx context.Context, i uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := r.dst.backend.Create(ctx, r.m.packObject(i), newPackReader(ctx, r.src, r.m, i), r.m.Packs[i].Size)
+	from := newPackReader(ctx, r.src.objects, r.m, i)
+	err := r.dst.objects.backend.Create(ctx, r.m.PackObject(i), from, r.m.Packs[i].Size)
 	if err == nil {
 		failpoint.PackCopied.Hit()
 	}
@@ -305,7 +275,7 @@ func (r *replication) createPack(ctx context.Context, i uint32) error {
 // packReader reads a pack from a store. It yields io.EOF only if the pack is what the manifest says.
 type packReader struct {
 	ctx    context.Context
-	store  *Store
+	source *objects
 	m      *Manifest
 	index  uint32
 	damage digest.Damage
@@ -314,8 +284,8 @@ type packReader struct {
 	off    int64  // offset in the pack of the byte after unread
 }
 
-func newPackReader(ctx context.Context, s *Store, m *Manifest, i uint32) *packReader {
-	return &packReader{ctx: ctx, store: s, m: m, index: i, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
+func newPackReader(ctx context.Context, s *objects, m *Manifest, i uint32) *packReader {
+	return &packReader{ctx: ctx, source: s, m: m, index: i, buffer: make([]byte, min(copyBuffer, m.Packs[i].Size))}
 }
 
 func (r *packReader) Read(p []byte) (int, error) {
@@ -337,13 +307,13 @@ func (r *packReader) fill() error {
 		return io.EOF
 	}
 	piece := r.buffer[:min(int64(len(r.buffer)), size-r.off)]
-	if err := r.store.backend.ReadAt(r.ctx, r.m.packObject(r.index), piece, r.off); err != nil {
-		return fromSource(r.store.damaged(r.m, r.index, "pack", err))
+	if err := r.source.backend.ReadAt(r.ctx, r.m.PackObject(r.index), piece, r.off); err != nil {
+		return fromSource(r.source.damaged(r.m, r.index, "pack", err))
 	}
 	r.damage.Add(piece)
 	r.off += int64(len(piece))
 	if r.off == size && r.damage.Sum() != r.m.Packs[r.index].Digest {
-		return fromSource(r.store.damaged(r.m, r.index, "pack digest mismatch", nil))
+		return fromSource(r.source.damaged(r.m, r.index, "pack digest mismatch", nil))
 	}
 	r.unread = piece
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"diapause.dev/storage/format"
 )
 
 // RewrapOptions of Store.Rewrap.
@@ -27,10 +29,10 @@ type RewrapResult struct {
 // began, nor for those made with the current key since; unless Denied says otherwise. It may be interrupted and
 // repeated, and may run beside readers and writers. If a key cannot be unwrapped, Rewrap goes on with the others. The
 // errors are joined; a namespace without a current key is an ErrKey.
-func (s *Store) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, err error) {
+func (s *dataKeys) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, err error) {
 	namespaces := []string{o.Namespace}
 	if o.Namespace == "" {
-		if namespaces, err = s.namespaces(ctx); err != nil {
+		if namespaces, err = s.objects.namespaces(ctx); err != nil {
 			return r, fmt.Errorf("rewrap: %w", err)
 		}
 	}
@@ -43,15 +45,15 @@ func (s *Store) Rewrap(ctx context.Context, o RewrapOptions) (r RewrapResult, er
 	return r, errors.Join(errs...)
 }
 
-func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapOptions, r *RewrapResult) error {
-	if err := checkNamespace(namespace); err != nil {
+func (s *dataKeys) rewrapNamespace(ctx context.Context, namespace string, o RewrapOptions, r *RewrapResult) error {
+	if err := format.CheckNamespace(namespace); err != nil {
 		return err
 	}
-	ids, err := s.dataKeys(ctx, namespace)
+	ids, err := s.list(ctx, namespace)
 	if err != nil || o.Namespace == "" && len(ids) == 0 {
 		return err
 	}
-	ring, err := s.keysOf(namespace)
+	ring, err := s.of(namespace)
 	if err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapO
 	}
 	var errs []error
 	for i, id := range ids {
-		did, err := s.rewrapKey(ctx, namespace, id, ring, o.DryRun || r.Denied > 0)
+		did, err := s.rewrap(ctx, namespace, id, ring, o.DryRun || r.Denied > 0)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -81,10 +83,10 @@ func (s *Store) rewrapNamespace(ctx context.Context, namespace string, o RewrapO
 	return errors.Join(errs...)
 }
 
-// dataKeys lists the data keys of a namespace.
-func (s *Store) dataKeys(ctx context.Context, namespace string) (ids []keyID, err error) {
-	err = s.backend.List(ctx, keysDir(namespace), func(o ObjectInfo) error {
-		if id, ok := parseKeyName(namespace, o.Name); ok {
+// list lists the data keys of a namespace.
+func (s *dataKeys) list(ctx context.Context, namespace string) (ids []format.KeyID, err error) {
+	err = s.objects.backend.List(ctx, format.KeysDir(namespace), func(o ObjectInfo) error {
+		if id, ok := format.ParseKeyName(namespace, o.Name); ok {
 			ids = append(ids, id)
 		}
 		return nil
@@ -102,24 +104,26 @@ const (
 	denied                           // it would be, but the credentials do not allow that
 )
 
-// rewrapKey wraps a data key anew if need be.
-func (s *Store) rewrapKey(ctx context.Context, namespace string, id keyID, ring Keys, dryRun bool) (rewrapped, error) {
-	name := keyName(namespace, id)
-	object, err := s.readAll(ctx, name, int64(wrappedSize))
+// rewrap wraps a data key anew if need be.
+func (s *dataKeys) rewrap(ctx context.Context, namespace string, id format.KeyID, ring Keys,
+	dryRun bool,
+) (rewrapped, error) {
+	name := format.KeyName(namespace, id)
+	object, err := s.objects.readAll(ctx, name, int64(format.WrappedSize))
 	if errors.Is(err, ErrNotFound) {
 		return leftAlone, nil // swept
 	}
 	if err != nil {
 		return leftAlone, err
 	}
-	l, by, err := unwrap(namespace, id, object, ring.all())
-	if err != nil || ring.Current != nil && by == idOf(useKeyID, *ring.Current) {
+	l, by, err := format.UnwrapDataKey(namespace, id, object, ring.all())
+	if err != nil || ring.Current != nil && by == format.KeyIDOf(*ring.Current) {
 		return leftAlone, err
 	}
 	if dryRun {
 		return wrappedByFormer, nil
 	}
-	err = s.backend.Replace(ctx, name, l.wrap(namespace, *ring.Current))
+	err = s.objects.backend.Replace(ctx, name, l.Wrap(namespace, *ring.Current))
 	switch {
 	case errors.Is(err, ErrDenied):
 		return denied, nil

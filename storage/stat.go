@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"diapause.dev/storage/format"
 )
 
 // StatOptions of Store.Stat.
@@ -41,13 +43,13 @@ func (s StoreStats) DedupRatio() float64 {
 // counted or not. So packs of a writer under way count as unreferenced, and packs of a snapshot that was just removed
 // may count as missing. If a namespace has damaged manifests, packs that only these name count as unreferenced.
 func (s *Store) Stat(ctx context.Context, o StatOptions) (StoreStats, error) {
-	c := census{store: s, have: map[string]int64{}, named: map[string]bool{}}
+	c := census{objects: s.objects, manifests: s.manifests, have: map[string]int64{}, named: map[string]bool{}}
 	if err := c.list(ctx, o.Namespace); err != nil {
-		return StoreStats{}, fmt.Errorf("sum up %s: %w", s.backend.Location(), err)
+		return StoreStats{}, fmt.Errorf("sum up %s: %w", s.objects.location(), err)
 	}
 	for i, key := range c.keys {
 		if err := c.read(ctx, key); err != nil {
-			return StoreStats{}, fmt.Errorf("sum up %s: %w", s.backend.Location(), err)
+			return StoreStats{}, fmt.Errorf("sum up %s: %w", s.objects.location(), err)
 		}
 		if o.Progress != nil {
 			o.Progress(int64(i+1), int64(len(c.keys)))
@@ -59,28 +61,29 @@ func (s *Store) Stat(ctx context.Context, o StatOptions) (StoreStats, error) {
 
 // census is one run of Stat.
 type census struct {
-	store *Store
-	keys  []Key
-	have  map[string]int64 // sizes of packs by the objects' names
-	named map[string]bool
-	stats StoreStats
+	objects   *objects
+	manifests *manifests
+	keys      []Key
+	have      map[string]int64 // sizes of packs by the objects' names
+	named     map[string]bool
+	stats     StoreStats
 }
 
 // list records the names and sizes of manifests and packs.
 func (c *census) list(ctx context.Context, namespace string) error {
 	prefix := ""
 	if namespace != "" {
-		if err := checkNamespace(namespace); err != nil {
+		if err := format.CheckNamespace(namespace); err != nil {
 			return err
 		}
 		prefix = namespace + "/"
 	}
-	return c.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
-		if key, ok := parseManifestName(o.Name); ok {
+	return c.objects.backend.List(ctx, prefix, func(o ObjectInfo) error {
+		if key, ok := format.ParseManifestName(o.Name); ok {
 			c.keys = append(c.keys, key)
 			c.stats.ManifestBytes += o.Size
-		} else if ns, ok := namespaceOf(o.Name); ok {
-			if _, ok := parsePackName(ns, o.Name); ok {
+		} else if ns, ok := format.NamespaceOf(o.Name); ok {
+			if _, ok := format.ParsePackName(ns, o.Name); ok {
 				c.have[o.Name] = o.Size
 			}
 		}
@@ -90,7 +93,7 @@ func (c *census) list(ctx context.Context, namespace string) error {
 
 // read adds a manifest to the sums, unless the manifest has been removed meanwhile.
 func (c *census) read(ctx context.Context, key Key) error {
-	m, err := c.store.Manifest(ctx, key)
+	m, err := c.manifests.Manifest(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil
@@ -106,7 +109,7 @@ func (c *census) read(ctx context.Context, key Key) error {
 	c.stats.RawBytes += sum.RawBytes
 	c.stats.NamedBytes += sum.StoredBytes
 	for i := range m.Packs {
-		c.named[m.packObject(uint32(i))] = true
+		c.named[m.PackObject(uint32(i))] = true
 	}
 	return nil
 }

@@ -1,13 +1,10 @@
 package storage
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 )
 
 // Options of a Store.
@@ -52,163 +49,67 @@ type PackCache interface {
 
 // Store keeps snapshots in a Backend. It is safe for concurrent use. Beside the backend it has only measurements, keys
 // and the content of immutable objects. So any number of stores, in any number of processes, may be open at one place.
+//
+// A Store is made of pieces. Each has its own state and the methods of one subject, and knows nothing of the Store. All
+// work on the store's objects. What needs several pieces is a method of the Store.
 type Store struct {
-	backend Backend
-	log     *slog.Logger
-	codec   Codec
-	spool   bool
-	cache   PackCache // or nil
-	keyring Keyring   // or nil
+	*identity   // which store it is
+	*manifests  // which snapshots there are: reading and listing
+	*dataKeys   // how they are encrypted
+	*collector  // removing and sweeping
+	marks       // which snapshots are damaged
+	workingSets // what restored sandboxes ask for first
+	notes       // what clusters have noted
 
-	signingKey ed25519.PrivateKey  // or nil
-	trusted    []ed25519.PublicKey // none: all
+	objects *objects
+	claims  *claims
+	writing writing
+}
 
-	identity string
-
-	writes   writeSpeed
-	reads    readSpeed
-	unlocked unlocked
-	names    names
-	clock    clock
+// writing is how a store writes new snapshots.
+type writing struct {
+	codec      Codec
+	spool      bool
+	signingKey ed25519.PrivateKey // or nil
 }
 
 // Open opens the store in b. If b is not a store yet, Open makes it one. But if Options.Identity is set, a missing
 // store, or another one, is ErrIdentity. A store of another format is ErrFormat. The caller keeps ownership of b, and
 // closes it last.
 func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
-	s := &Store{
-		backend: b, log: o.Logger, codec: o.Codec, spool: o.Spool, cache: o.Cache, keyring: o.Keyring,
-		clock: machineClock,
-	}
 	if o.Codec > CodecS2 {
 		return nil, fmt.Errorf("open store %s: %w: %s", b.Location(), ErrFormat, o.Codec)
 	}
-	if s.log == nil {
-		s.log = slog.Default()
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
-	if err := s.setKeys(&o); err != nil {
+	if err := checkSigning(&o); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", b.Location(), err)
 	}
+	s := newStore(&objects{backend: b, log: o.Logger, cache: o.Cache}, &o)
 	if err := s.identify(ctx, o.Identity); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", b.Location(), err)
 	}
 	return s, nil
 }
 
-// readAll reads a whole object, which must not be longer than max bytes.
-func (s *Store) readAll(ctx context.Context, name string, max int64) ([]byte, error) {
-	began := s.reads.begin()
-	data, err := s.backend.ReadAll(ctx, name, max)
-	s.reads.end(began, len(data), err)
-	if errors.Is(err, ErrTooLarge) {
-		return nil, &CorruptError{Object: name, Reason: "not of this store", Err: err}
+// newStore makes the pieces of a store, which has no identity yet.
+func newStore(all *objects, o *Options) *Store {
+	keys := &dataKeys{objects: all, keyring: o.Keyring}
+	m := &manifests{objects: all, keys: keys, trusted: o.Trusted}
+	return &Store{
+		identity:    &identity{objects: all},
+		manifests:   m,
+		dataKeys:    keys,
+		collector:   &collector{objects: all, manifests: m, clock: machineClock},
+		marks:       marks{all},
+		workingSets: workingSets{all},
+		notes:       notes{all},
+		objects:     all,
+		claims:      &claims{objects: all, clock: machineClock},
+		writing:     writing{codec: o.Codec, spool: o.Spool, signingKey: o.SigningKey},
 	}
-	return data, err
-}
-
-// Probe returns nil if the store answers, or else why it cannot be read now. It reads one small object, and makes
-// nothing. It does not check which store answers: that an object does not exist is an answer, too.
-func (s *Store) Probe(ctx context.Context) error {
-	if _, err := s.readAll(ctx, marker, maxMarker); err != nil && !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("probe store %s: %w", s.backend.Location(), err)
-	}
-	return nil
 }
 
 // Backend returns the backend that the store was opened with.
-func (s *Store) Backend() Backend { return s.backend }
-
-// Manifest reads and checks a snapshot's manifest. If the snapshot does not exist, the error is ErrNotFound. If the
-// manifest is damaged, or is another snapshot's, the error is a CorruptError.
-func (s *Store) Manifest(ctx context.Context, key Key) (*Manifest, error) {
-	m, _, err := s.readManifest(ctx, key)
-	return m, err
-}
-
-// readManifest returns the manifest and the exact bytes from which it was decoded.
-func (s *Store) readManifest(ctx context.Context, key Key) (*Manifest, []byte, error) {
-	if err := checkKey(key); err != nil {
-		return nil, nil, err
-	}
-	name := manifestName(key)
-	data, err := s.readAll(ctx, name, maxManifest)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
-	}
-	m, err := s.decode(ctx, data)
-	if err != nil {
-		var c *CorruptError
-		if errors.As(err, &c) {
-			c.Object, c.Key = cmp.Or(c.Object, name), key // Object may already name the data key
-		}
-		return nil, nil, fmt.Errorf("read manifest of %s: %w", key, err)
-	}
-	if m.Meta.Key != key {
-		return nil, nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", m.Meta.Key)}
-	}
-	return m, data, nil
-}
-
-// decode is DecodeManifest with the store's keys.
-func (s *Store) decode(ctx context.Context, data []byte) (*Manifest, error) {
-	m, err := decode(data, func(namespace string, id keyID) (*lock, error) { return s.unlock(ctx, namespace, id) })
-	if err != nil || m.lock != nil {
-		return m, err
-	}
-	if err := s.checkPlain(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-// manifestDigest reads the digest at the end of a manifest, and does not check it. That suffices to tell whether the
-// store has a given manifest.
-func (s *Store) manifestDigest(ctx context.Context, key Key) (digest [digestSize]byte, err error) {
-	info, err := s.backend.Stat(ctx, manifestName(key))
-	if err != nil {
-		return digest, err
-	}
-	if info.Size < digestSize {
-		return digest, ErrTruncated
-	}
-	return digest, s.backend.ReadAt(ctx, manifestName(key), digest[:], info.Size-digestSize)
-}
-
-// Has reports whether the snapshot exists, without reading its manifest.
-func (s *Store) Has(ctx context.Context, key Key) (bool, error) {
-	if err := checkKey(key); err != nil {
-		return false, err
-	}
-	_, err := s.backend.Stat(ctx, manifestName(key))
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Listed is a snapshot as a listing shows it.
-type Listed struct {
-	Key      Key
-	Modified time.Time // when its manifest was written, by the backend's clock
-	Size     int64     // of the manifest, in bytes
-}
-
-// List calls fn once for each snapshot of a namespace, or of all namespaces if namespace is "", in no particular order.
-// It reads no manifest, so it also lists snapshots whose manifest is damaged. An error of fn ends the listing and is
-// returned.
-func (s *Store) List(ctx context.Context, namespace string, fn func(Listed) error) error {
-	prefix := ""
-	if namespace != "" {
-		if err := checkNamespace(namespace); err != nil {
-			return err
-		}
-		prefix = snapshotsDir(namespace)
-	}
-	return s.backend.List(ctx, prefix, func(o ObjectInfo) error {
-		key, ok := parseManifestName(o.Name)
-		if !ok {
-			return nil
-		}
-		return fn(Listed{Key: key, Modified: o.Modified, Size: o.Size})
-	})
-}
+func (s *Store) Backend() Backend { return s.objects.backend }

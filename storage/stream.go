@@ -7,6 +7,7 @@ import (
 
 	"diapause.dev/storage/digest"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // openPack is a pack under way: the packer appends chunks while the backend reads. The packer's lock guards what both
@@ -78,9 +79,9 @@ func (o *openPack) take() error {
 		c := &o.taken[i]
 		if c.seal {
 			if a == nil {
-				a = o.p.w.lineage.lock.packAEAD(o.id)
+				a = o.p.lineage.lock.PackAEAD(o.id)
 			}
-			sealChunk(a, o.id, c.offset, c.data[:len(c.data)-sealed])
+			format.SealChunk(a, o.id, c.offset, c.data[:len(c.data)-format.SealSize])
 		}
 		o.damage.Add(c.data)
 	}
@@ -96,8 +97,8 @@ func (o *openPack) next() error {
 	o.taken, o.at, o.read = o.taken[:0], 0, 0
 	for {
 		switch {
-		case o.p.w.ctx.Err() != nil:
-			return context.Cause(o.p.w.ctx)
+		case o.p.ctx.Err() != nil:
+			return context.Cause(o.p.ctx)
 		case o.ready():
 			o.takeSome()
 			return nil

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"diapause.dev/api/snapshot"
 	"diapause.dev/storage/failpoint"
+	"diapause.dev/storage/format"
 )
 
 // DefaultGrace is how old a pack must be before it is swept, unless the caller says otherwise. A writer should commit
@@ -38,6 +38,14 @@ type SweepResult struct {
 	Bytes   int64 // of those deleted
 }
 
+// collector removes snapshots, and deletes what nothing needs any longer.
+type collector struct {
+	objects   *objects
+	manifests *manifests
+	names     names
+	clock     clock
+}
+
 // Sweep deletes the objects that no manifest of their namespace names and that are older than Grace by the backend's
 // own clock. It may run beside writers, readers and other sweeps, on any node. If a namespace has a young manifest that
 // is damaged, or one in another format, Sweep deletes nothing there and the error names the manifest. Other namespaces
@@ -48,45 +56,33 @@ type SweepResult struct {
 // their own (packer.go, replicate.go, repair.go). The package comment has the protocol. Callers: Evictor.Tidy of a node
 // for its spool (package snapshots, with its SweepGrace), the cluster's duties for stores (agent/kube/duty), and
 // "diapause gc".
-func (s *Store) Sweep(ctx context.Context, o SweepOptions) (SweepResult, error) {
+func (c *collector) Sweep(ctx context.Context, o SweepOptions) (SweepResult, error) {
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace
 	}
 	namespaces := []string{o.Namespace}
 	if o.Namespace == "" {
 		var err error
-		if namespaces, err = s.namespaces(ctx); err != nil {
+		if namespaces, err = c.objects.namespaces(ctx); err != nil {
 			return SweepResult{}, fmt.Errorf("sweep: %w", err)
 		}
 	}
 	var result SweepResult
 	var errs []error
 	for _, ns := range namespaces {
-		if err := s.sweepNamespace(ctx, ns, o, &result); err != nil {
+		if err := c.sweepNamespace(ctx, ns, o, &result); err != nil {
 			errs = append(errs, fmt.Errorf("sweep namespace %s: %w", ns, err))
 		}
 	}
 	return result, errors.Join(errs...)
 }
 
-// namespaces lists the namespaces that have any object.
-func (s *Store) namespaces(ctx context.Context) ([]string, error) {
-	seen := map[string]bool{}
-	var list []string
-	err := s.backend.List(ctx, "", func(o ObjectInfo) error {
-		ns, ok := namespaceOf(o.Name)
-		if ok && !seen[ns] {
-			seen[ns] = true
-			list = append(list, ns)
-		}
-		return nil
-	})
-	return list, err
-}
-
 // sweep is one run over a namespace.
 type sweep struct {
-	store     *Store
+	objects   *objects
+	manifests *manifests
+	names     *names // what manifests name, as far as that is remembered
+	clock     clock
 	namespace string
 	options   SweepOptions
 	result    *SweepResult
@@ -98,18 +94,19 @@ type sweep struct {
 	claimed map[string]bool // objects that a manifest is about to name, or a reader reads
 }
 
-func (s *Store) newSweep(namespace string, o SweepOptions, result *SweepResult) *sweep {
+func (c *collector) newSweep(namespace string, o SweepOptions, result *SweepResult) *sweep {
 	return &sweep{
-		store: s, namespace: namespace, options: o, result: result,
+		objects: c.objects, manifests: c.manifests, names: &c.names, clock: c.clock,
+		namespace: namespace, options: o, result: result,
 		named: map[string]bool{}, claimed: map[string]bool{}, damaged: map[Key]bool{},
 	}
 }
 
-func (s *Store) sweepNamespace(ctx context.Context, ns string, o SweepOptions, result *SweepResult) error {
-	if err := checkNamespace(ns); err != nil {
+func (c *collector) sweepNamespace(ctx context.Context, ns string, o SweepOptions, result *SweepResult) error {
+	if err := format.CheckNamespace(ns); err != nil {
 		return err
 	}
-	w := s.newSweep(ns, o, result)
+	w := c.newSweep(ns, o, result)
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
@@ -225,7 +222,7 @@ func (w *sweep) delete(ctx context.Context, batch []ObjectInfo) error {
 			w.result.Young++
 		default:
 			gone = append(gone, o)
-			group.Go(func() error { return w.store.delete(ctx, o) })
+			group.Go(func() error { return w.objects.delete(ctx, o) })
 		}
 	}
 	if err := group.Wait(); err != nil {
@@ -237,27 +234,15 @@ func (w *sweep) delete(ctx context.Context, batch []ObjectInfo) error {
 	return nil
 }
 
-// delete deletes an unneeded object from the backend and from the cache.
-func (s *Store) delete(ctx context.Context, o ObjectInfo) error {
-	if err := s.backend.Delete(ctx, o.Name); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	failpoint.PackSwept.Hit()
-	s.log.Debug("swept", "object", o.Name, "bytes", o.Size)
-	if s.cache != nil {
-		s.cache.Drop(o.Name, 0, o.Size)
-	}
-	return nil
-}
-
 // find lists what may be swept: packs, data keys, and objects beside manifests.
 func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
-	for _, prefix := range []string{packDir(w.namespace), keysDir(w.namespace), snapshotsDir(w.namespace)} {
-		err := w.store.backend.List(ctx, prefix, func(o ObjectInfo) error {
-			_, isPack := parsePackName(w.namespace, o.Name)
-			_, isKey := parseKeyName(w.namespace, o.Name)
-			_, isManifest := parseManifestName(o.Name)
-			if isPack || isKey || prefix == snapshotsDir(w.namespace) && !isManifest {
+	snapshots := format.SnapshotsDir(w.namespace)
+	for _, prefix := range []string{format.PackDir(w.namespace), format.KeysDir(w.namespace), snapshots} {
+		err := w.objects.backend.List(ctx, prefix, func(o ObjectInfo) error {
+			_, isPack := format.ParsePackName(w.namespace, o.Name)
+			_, isKey := format.ParseKeyName(w.namespace, o.Name)
+			_, isManifest := format.ParseManifestName(o.Name)
+			if isPack || isKey || prefix == snapshots && !isManifest {
 				found = append(found, o)
 			}
 			return nil
@@ -271,9 +256,9 @@ func (w *sweep) find(ctx context.Context) (found []ObjectInfo, err error) {
 
 // isNamed reports whether a manifest that has been read names an object, or is beside it.
 func (w *sweep) isNamed(object string) bool {
-	if rest, ok := strings.CutPrefix(object, snapshotsDir(w.namespace)); ok {
+	if rest, ok := strings.CutPrefix(object, format.SnapshotsDir(w.namespace)); ok {
 		name, _, _ := strings.Cut(rest, "/")
-		return w.named[snapshotDir(Key{Namespace: w.namespace, Name: name})]
+		return w.named[format.SnapshotDir(Key{Namespace: w.namespace, Name: name})]
 	}
 	return w.named[object]
 }
@@ -286,13 +271,13 @@ const manifestReads = 8
 func (w *sweep) readManifests(ctx context.Context) error {
 	listed := map[Key]bool{}
 	var unknown []ObjectInfo
-	err := w.store.backend.List(ctx, snapshotsDir(w.namespace), func(o ObjectInfo) error {
-		key, ok := parseManifestName(o.Name)
+	err := w.objects.backend.List(ctx, format.SnapshotsDir(w.namespace), func(o ObjectInfo) error {
+		key, ok := format.ParseManifestName(o.Name)
 		if !ok {
 			return nil
 		}
 		listed[key] = true
-		if n := w.store.names.get(key, o); n != nil {
+		if n := w.names.get(key, o); n != nil {
 			w.note(key, n)
 		} else {
 			unknown = append(unknown, o)
@@ -302,7 +287,7 @@ func (w *sweep) readManifests(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.store.names.keep(w.namespace, listed)
+	w.names.keep(w.namespace, listed)
 	return w.readUnknown(ctx, unknown)
 }
 
@@ -322,13 +307,13 @@ func (w *sweep) readUnknown(ctx context.Context, manifests []ObjectInfo) error {
 		return err
 	}
 	for i, o := range manifests {
-		key, _ := parseManifestName(o.Name)
+		key, _ := format.ParseManifestName(o.Name)
 		if read[i] == nil {
 			continue
 		}
 		w.note(key, read[i])
 		if w.now.Sub(o.Modified) > nameAge && !w.damaged[key] {
-			w.store.names.put(key, read[i])
+			w.names.put(key, read[i])
 		}
 	}
 	return nil
@@ -342,8 +327,8 @@ const damagedAge = 24 * time.Hour
 // readNames reads what a listed manifest names. It returns nil if the manifest has been removed since. A manifest in
 // another format is not damaged: another version of the program needs what it names.
 func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
-	key, _ := parseManifestName(o.Name)
-	e, err := w.store.envelope(ctx, key)
+	key, _ := format.ParseManifestName(o.Name)
+	e, err := w.manifests.envelope(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, nil
@@ -353,8 +338,8 @@ func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &named{modified: o.Modified, size: o.Size, lock: e.lock}
-	for _, p := range e.packs {
+	n := &named{modified: o.Modified, size: o.Size, lock: e.Lock}
+	for _, p := range e.Packs {
 		n.packs = append(n.packs, p.ID)
 	}
 	return n, nil
@@ -362,9 +347,9 @@ func (w *sweep) readNames(ctx context.Context, o ObjectInfo) (*named, error) {
 
 // note records what a manifest names. If the manifest is damaged, that is only what is beside it.
 func (w *sweep) note(key Key, n *named) {
-	w.named[snapshotDir(key)] = true
+	w.named[format.SnapshotDir(key)] = true
 	if n.damage != nil && !w.damaged[key] {
-		w.store.log.Warn("a manifest is damaged and keeps nothing any longer: repair or remove its snapshot", "snapshot",
+		w.objects.log.Warn("a manifest is damaged and keeps nothing any longer: repair or remove its snapshot", "snapshot",
 			key.String(), "error", n.damage)
 	}
 	if w.damaged[key] = n.damage != nil; w.damaged[key] {
@@ -375,63 +360,37 @@ func (w *sweep) note(key Key, n *named) {
 	}
 }
 
-// envelope reads what can be read of a snapshot's manifest without a key.
-func (s *Store) envelope(ctx context.Context, key Key) (*envelope, error) {
-	name := manifestName(key)
-	data, err := s.readAll(ctx, name, maxManifest)
-	if err != nil {
-		return nil, fmt.Errorf("read manifest of %s: %w", key, err)
+// neededBy returns the objects that a manifest needs. The sizes of data keys are not known.
+func neededBy(m *Manifest) []ObjectInfo {
+	var key *format.KeyID
+	if m.DataKey != nil {
+		id := m.DataKey.ID()
+		key = &id
 	}
-	e, err := openEnvelope(data)
-	switch {
-	case errors.Is(err, ErrFormat):
-		return nil, fmt.Errorf("read manifest of %s: %w", key, err)
-	case err != nil:
-		return nil, &CorruptError{Object: name, Key: key, Reason: "manifest", Err: err}
-	case e.key != key:
-		return nil, &CorruptError{Object: name, Key: key, Reason: fmt.Sprintf("the manifest is that of %s", e.key)}
-	}
-	return e, nil
+	return needs(m.Meta.Namespace, m.Packs, key)
 }
 
-// needs returns the objects that a manifest needs. The sizes of data keys are not known.
-func (m *Manifest) needs() []ObjectInfo {
-	var lock *keyID
-	if m.lock != nil {
-		lock = &m.lock.id
-	}
-	return needs(m.Meta.Namespace, m.Packs, lock)
+// neededByEnvelope is neededBy for a manifest that was read without a key.
+func neededByEnvelope(e *format.Envelope) []ObjectInfo {
+	return needs(e.Key.Namespace, e.Packs, e.Lock)
 }
 
-func (e *envelope) needs() []ObjectInfo { return needs(e.key.Namespace, e.packs, e.lock) }
-
-func needs(namespace string, packs []Pack, lock *keyID) []ObjectInfo {
+func needs(namespace string, packs []Pack, key *format.KeyID) []ObjectInfo {
 	var list []ObjectInfo
 	for _, p := range packs {
-		list = append(list, ObjectInfo{Name: packName(namespace, p.ID), Size: p.Size})
+		list = append(list, ObjectInfo{Name: format.PackName(namespace, p.ID), Size: p.Size})
 	}
-	if lock != nil {
-		list = append(list, ObjectInfo{Name: keyName(namespace, *lock)})
+	if key != nil {
+		list = append(list, ObjectInfo{Name: format.KeyName(namespace, *key)})
 	}
 	return list
 }
 
-// objects returns the names of the objects that a manifest needs.
-func (m *Manifest) objects() []string {
+// objectsOf returns the names of the objects that a manifest needs.
+func objectsOf(m *Manifest) []string {
 	var names []string
-	for _, o := range m.needs() {
+	for _, o := range neededBy(m) {
 		names = append(names, o.Name)
 	}
 	return names
-}
-
-// namespaceOf returns the first component of an object's name, if it can be a namespace.
-func namespaceOf(object string) (string, bool) {
-	for i, c := range []byte(object) {
-		if c == '/' {
-			ns := object[:i]
-			return ns, snapshot.ValidName(ns) && ns != marker
-		}
-	}
-	return "", false
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"diapause.dev/storage/format"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -29,10 +30,10 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	if err := o.Subset.Validate(); err != nil {
 		return err
 	}
-	v := &verification{store: s, options: o, opener: newOpener(m), chunks: chunksByPack(m)}
+	v := &verification{objects: s.objects, options: o, m: m, opener: format.NewOpener(m), chunks: chunksByPack(m)}
 	v.progress = newProgress(o.Progress, totalSize(m.Packs))
 	errs := make([]error, len(m.Packs)+1)
-	errs[len(m.Packs)] = s.verifyKey(ctx, m)
+	errs[len(m.Packs)] = s.dataKeys.verify(ctx, m)
 	var group errgroup.Group
 	group.SetLimit(min(runtime.GOMAXPROCS(0), 4)) // packs in memory
 	for i := range m.Packs {
@@ -46,35 +47,12 @@ func (s *Store) Verify(ctx context.Context, m *Manifest, o VerifyOptions) error 
 	return errors.Join(errs...)
 }
 
-// verifyKey checks that the data key of an encrypted snapshot exists and can be unwrapped. It reads the key's object,
-// because a store that has unwrapped the key before would not notice its loss.
-func (s *Store) verifyKey(ctx context.Context, m *Manifest) error {
-	if m.lock == nil {
-		return nil
-	}
-	ring, err := s.keysOf(m.Meta.Namespace)
-	if err != nil {
-		return err
-	}
-	name := keyName(m.Meta.Namespace, m.lock.id)
-	object, err := s.readAll(ctx, name, int64(wrappedSize))
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTruncated) {
-		return &CorruptError{Object: name, Key: m.Meta.Key, Reason: "data key", Err: err}
-	}
-	if err == nil {
-		_, _, err = unwrap(m.Meta.Namespace, m.lock.id, object, ring.all())
-	}
-	if c := (*CorruptError)(nil); errors.As(err, &c) {
-		c.Key = m.Meta.Key
-	}
-	return err
-}
-
 // verification is one run of Verify.
 type verification struct {
-	store   *Store
-	options VerifyOptions
-	*opener
+	objects  *objects
+	options  VerifyOptions
+	m        *Manifest
+	opener   *format.Opener
 	chunks   [][]*Chunk
 	progress *progress
 }
@@ -103,17 +81,18 @@ func (v *verification) pack(ctx context.Context, i uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := v.store.statPack(ctx, v.m, i); err != nil || !v.options.ReadData || !v.options.Subset.has(v.m.Packs[i].ID) {
+	err := v.objects.statPack(ctx, v.m, i)
+	if err != nil || !v.options.ReadData || !v.options.Subset.has(v.m.Packs[i].ID) {
 		return err
 	}
-	name := v.m.packObject(i)
+	name := v.m.PackObject(i)
 	buffer := packBuffers.Get().(*[]byte)
 	defer packBuffers.Put(buffer)
 	data := sized(buffer, int(v.m.Packs[i].Size))
-	if err := v.store.backend.ReadAt(ctx, name, data, 0); err != nil {
-		return v.store.damaged(v.m, i, "pack", err)
+	if err := v.objects.backend.ReadAt(ctx, name, data, 0); err != nil {
+		return v.objects.damaged(v.m, i, "pack", err)
 	}
-	reason := checkPack(v.m.Packs[i], data)
+	reason := format.CheckPack(v.m.Packs[i], data)
 	if bad := v.badChunks(i, data); bad > 0 {
 		reason = fmt.Sprintf("%d of the %d chunks that the snapshot has in it are damaged", bad, len(v.chunks[i]))
 	}
@@ -129,31 +108,11 @@ func (v *verification) badChunks(i uint32, data []byte) (bad int) {
 	defer putBuffer(buffer)
 	for _, c := range v.chunks[i] {
 		raw := sized(buffer, int(c.Raw))
-		if v.unpack(c, raw, data[c.Offset:c.Offset+c.Stored]) != nil {
+		if v.opener.Unpack(c, raw, data[c.Offset:c.Offset+c.Stored]) != nil {
 			bad++
 		}
 	}
 	return bad
-}
-
-// statPack checks that a pack of m exists in its right size.
-func (s *Store) statPack(ctx context.Context, m *Manifest, i uint32) error {
-	info, err := s.backend.Stat(ctx, m.packObject(i))
-	if err != nil {
-		return s.damaged(m, i, "pack", err)
-	}
-	if info.Size != m.Packs[i].Size {
-		return s.damaged(m, i, fmt.Sprintf("pack of %d bytes instead of %d", info.Size, m.Packs[i].Size), nil)
-	}
-	return nil
-}
-
-// damaged returns a CorruptError for a pack. But if err says only that the pack cannot be reached, it returns err.
-func (s *Store) damaged(m *Manifest, i uint32, reason string, err error) error {
-	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrTruncated) {
-		return err
-	}
-	return &CorruptError{Object: m.packObject(i), Key: m.Meta.Key, Reason: reason, Err: err}
 }
 
 // progress adds up work that several goroutines do, and reports it one call at a time.

@@ -26,6 +26,7 @@ import (
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/newpods"
+	"diapause.dev/agent/place"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
 	"diapause.dev/agent/sleep"
@@ -68,7 +69,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 	t.Helper()
 	dir, bell := t.TempDir(), snapshots.NewBell()
 	store := "dir:" + dir + "/store"
-	if _, _, err := snapshots.MakeStore(t.Context(), store, false); err != nil {
+	if _, _, err := place.MakeStore(t.Context(), store, false); err != nil {
 		t.Fatal(err)
 	}
 	stores, err := snapshots.Open(t.Context(), snapshots.Options{

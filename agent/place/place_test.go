@@ -48,3 +48,36 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// TestMakeStore: a store is made once, and keeps its identity.
+func TestMakeStore(t *testing.T) {
+	location := "dir:" + t.TempDir() + "/store"
+	first, made, err := MakeStore(t.Context(), location, false)
+	if err != nil || !made || first == "" {
+		t.Errorf("%q, %v, %v", first, made, err)
+	}
+	if again, made, err := MakeStore(t.Context(), location, false); err != nil || made || again != first {
+		t.Errorf("once more: %q, %v, %v", again, made, err)
+	}
+	if _, _, err := MakeStore(t.Context(), "tape:1", false); !errors.Is(err, errkind.ErrInvalid) {
+		t.Errorf("no location: %v", err)
+	}
+}
+
+// TestCheckStore: to look whether there is a store makes none.
+func TestCheckStore(t *testing.T) {
+	dir := t.TempDir()
+	location := "dir:" + dir
+	if err := (Access{}).CheckStore(t.Context(), location); err == nil {
+		t.Error("there is a store in an empty directory")
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) > 0 {
+		t.Errorf("something was made: %v, %v", all, err)
+	}
+	if _, _, err := MakeStore(t.Context(), location, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Access{}).CheckStore(t.Context(), location); err != nil {
+		t.Error(err)
+	}
+}

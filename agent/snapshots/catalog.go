@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -25,16 +24,19 @@ type Found struct {
 	Problem    string           // why it is not in a store, or is damaged on this node; empty: no problem is known
 }
 
-// Catalog knows which snapshots there are, and where. Its methods may be called concurrently.
+// Catalog knows which snapshots there are, and where. It removes and verifies them, too: those are pieces of their own,
+// which know nothing of it. Its methods may be called concurrently.
 type Catalog struct {
-	stored
+	stored        // what lies in the cluster's stores
+	*remover      // removing
+	*verifier     // verifying and repairing
+	*replications // requests to store snapshots elsewhere
+
+	stores  *Stores
 	readers *Readers
 	journal *journal.Journal
 	backlog *Backlog
-	changed func(*journal.Record)
-	wake    func() // the replicator
-	needed  func(k snapshot.Key, uid string) (pod string)
-	log     *slog.Logger
+	damage  *spoolDamage
 }
 
 // NewCatalog returns the catalog of a node's stores. It calls changed with each record that it changes in the journal.
@@ -42,7 +44,13 @@ type Catalog struct {
 func NewCatalog(s *Stores, readers *Readers, j *journal.Journal, b *Backlog, changed func(*journal.Record),
 	wake func(),
 ) *Catalog {
-	return &Catalog{stored: stored{s}, readers: readers, journal: j, backlog: b, changed: changed, wake: wake, log: s.log}
+	damage := &spoolDamage{spool: s.spool, log: s.log}
+	r := &replications{stores: s, journal: j, backlog: b, changed: changed}
+	return &Catalog{
+		stored: stored{s}, stores: s, readers: readers, journal: j, backlog: b, damage: damage, replications: r,
+		remover:  &remover{stores: s, readers: readers},
+		verifier: &verifier{stores: s, damage: damage, replications: r, wake: wake, log: s.log},
+	}
 }
 
 // Find returns one snapshot.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent/place"
 	"diapause.dev/api/snapshot"
 )
 
@@ -16,7 +17,7 @@ import (
 // and makes none in a directory.
 func TestCentral(t *testing.T) {
 	there, missing := "dir:"+t.TempDir(), "dir:"+filepath.Join(t.TempDir(), "missing")
-	if _, _, err := MakeStore(t.Context(), there, false); err != nil {
+	if _, _, err := place.MakeStore(t.Context(), there, false); err != nil {
 		t.Fatal(err)
 	}
 	c, err := OpenCentral(Options{Store: there, Logger: slog.New(slog.DiscardHandler)})

@@ -136,7 +136,7 @@ func TestDamageThatPasses(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "s"}
 	a := newReplicating(t, k)
 	storagetest.Write(t, a.stores.spool, k, nil, storagetest.SmallImage(1))
-	if why := a.catalog.hopeless(t.Context(), k, errors.Join(storage.ErrSource, storage.ErrCorrupt)); why != "" {
+	if why := a.catalog.damage.hopeless(t.Context(), k, errors.Join(storage.ErrSource, storage.ErrCorrupt)); why != "" {
 		t.Errorf("it is over: %s", why)
 	}
 	if !a.replicator.replicateAll(t.Context()) || a.last(k).Stage != journal.StageReplicated {

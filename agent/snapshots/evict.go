@@ -30,7 +30,7 @@ type Evictor struct {
 
 // NewEvictor returns the evictor for a catalog's stores.
 func NewEvictor(c *Catalog) *Evictor {
-	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, guard: c.guard, log: c.log}
+	return &Evictor{stores: c.stores, readers: c.readers, journal: c.journal, guard: c.guard, log: c.stores.log}
 }
 
 // Tidy removes from this node everything beyond the bound, packs that nothing names, blocks deleted in the stores, and

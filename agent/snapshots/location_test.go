@@ -32,39 +32,6 @@ func TestMayMake(t *testing.T) {
 	}
 }
 
-// TestMakeStore: a store is made once, and keeps its identity.
-func TestMakeStore(t *testing.T) {
-	location := "dir:" + t.TempDir() + "/store"
-	first, made, err := MakeStore(t.Context(), location, false)
-	if err != nil || !made || first == "" {
-		t.Errorf("%q, %v, %v", first, made, err)
-	}
-	if again, made, err := MakeStore(t.Context(), location, false); err != nil || made || again != first {
-		t.Errorf("once more: %q, %v, %v", again, made, err)
-	}
-	if _, _, err := MakeStore(t.Context(), "tape:1", false); !errors.Is(err, errkind.ErrInvalid) {
-		t.Errorf("no location: %v", err)
-	}
-}
-
-// TestCheckStore: to look whether there is a store makes none.
-func TestCheckStore(t *testing.T) {
-	dir := t.TempDir()
-	location := "dir:" + dir
-	if err := CheckStore(t.Context(), Options{Store: location}); err == nil {
-		t.Error("there is a store in an empty directory")
-	}
-	if all, err := os.ReadDir(dir); err != nil || len(all) > 0 {
-		t.Errorf("something was made: %v, %v", all, err)
-	}
-	if _, _, err := MakeStore(t.Context(), location, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := CheckStore(t.Context(), Options{Store: location}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestS3Store: a store in S3 is one that does not let a second writer overwrite the first. It is opened with the
 // credentials in the bucket's own file, or not at all if they cannot be used.
 func TestS3Store(t *testing.T) {
@@ -74,7 +41,7 @@ func TestS3Store(t *testing.T) {
 		location := "s3://bucket/p?region=r&endpoint=" + server.URL
 		t.Setenv("AWS_ACCESS_KEY_ID", "id")
 		t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-		if _, made, err := MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
+		if _, made, err := place.MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
 			t.Errorf("make, where objects are overwritten: %v: %v, %v", overwrites, made, err)
 		}
 		r := newRemote(location, func() {})
@@ -103,7 +70,7 @@ func TestAzureStore(t *testing.T) {
 		server := httptest.NewServer(&azureServer{overwrites: overwrites, objects: make(map[string][]byte)})
 		defer server.Close()
 		location := "azblob://acc/con/p?endpoint=" + server.URL
-		if _, made, err := MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
+		if _, made, err := place.MakeStore(t.Context(), location, false); !errors.Is(err, want) || made != (want == nil) {
 			t.Errorf("make, where objects are overwritten: %v: %v, %v", overwrites, made, err)
 		}
 		dir := t.TempDir()

@@ -6,14 +6,20 @@ import (
 	"fmt"
 
 	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
 
+// remover removes snapshots from the spool and from stores, except those that sleeping pods or restores need.
+type remover struct {
+	stores  *Stores
+	readers *Readers
+	needed  func(k snapshot.Key, uid string) (pod string) // or nil
+}
+
 // Delete removes a snapshot from all stores and from the spool, and the packs that only it used. If the cluster knows
 // the snapshot, the cluster removes it.
-func (c *Catalog) Delete(ctx context.Context, k snapshot.Key) error {
+func (c *remover) Delete(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
@@ -78,7 +84,7 @@ func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string
 // Remove removes the snapshot with this UID from the spool and from the store at a location, to which it was to be
 // replicated. It is no error if neither has it. Remove waits for a replication under way. With an empty uid it removes
 // any snapshot with the key.
-func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
+func (c *remover) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
 	if err := c.guard(k, uid); err != nil {
 		return err
 	}
@@ -100,45 +106,16 @@ func (c *Catalog) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 // Withdraw removes the snapshot with this UID from the spool, even while a restore reads it. It waits for a replication
 // under way; afterwards none begins. It fails while a pod sleeps that needs the snapshot. It is no error if the spool
 // does not have it. With an empty uid it removes any snapshot with the key.
-func (c *Catalog) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
+func (c *remover) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
 	if err := c.guard(k, uid); err != nil {
 		return err
 	}
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	if err := removeThe(ctx, c.stores.spool, k, uid); !errors.Is(err, storage.ErrNotFound) {
-		return err
-	}
-	return nil
-}
-
-// Detach has the snapshot with this UID be on this node alone: nothing more of it is stored elsewhere. It waits for a
-// replication under way; afterwards none begins.
-func (c *Catalog) Detach(ctx context.Context, k snapshot.Key, uid string) error {
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	for _, r := range c.journal.Where(func(r *journal.Record) bool {
-		return r.UID == uid && r.Stage == journal.StageSpooled
-	}) {
-		r.Stage, r.Error = journal.StageFailed, "it was deleted while its pod slept"
-		if err := c.journal.Put(r); err != nil {
-			return err
-		}
-		c.backlog.ended(r)
-		c.changed(r)
-	}
-	return nil
+	return c.fromSpool(ctx, k, uid)
 }
 
 // Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it, or a pod
 // sleeps that needs it. It is no error if there is no copy. With an empty uid it removes any snapshot with the key.
-func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error {
+func (c *remover) Forget(ctx context.Context, k snapshot.Key, uid string) error {
 	if there, err := c.stores.spool.Has(ctx, k); err != nil || !there {
 		return err
 	}
@@ -148,6 +125,11 @@ func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error 
 	if c.readers.Using(k) {
 		return fmt.Errorf("forget snapshot %s: %w", k, errkind.ErrInUse)
 	}
+	return c.fromSpool(ctx, k, uid)
+}
+
+// fromSpool removes a snapshot from the spool. It is no error if the spool does not have it.
+func (c *remover) fromSpool(ctx context.Context, k snapshot.Key, uid string) error {
 	release, err := c.stores.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
@@ -155,6 +137,22 @@ func (c *Catalog) Forget(ctx context.Context, k snapshot.Key, uid string) error 
 	defer release()
 	if err := removeThe(ctx, c.stores.spool, k, uid); !errors.Is(err, storage.ErrNotFound) {
 		return err
+	}
+	return nil
+}
+
+// Guard sets what says which pod needs a snapshot: one that sleeps, and is nowhere else. It returns "" for none. It
+// must be called before the first removal, and at most once.
+func (c *remover) Guard(needed func(k snapshot.Key, uid string) (pod string)) { c.needed = needed }
+
+// guard returns an error if a pod that sleeps needs the snapshot with this UID; if uid is empty, any with the key.
+func (c *remover) guard(k snapshot.Key, uid string) error {
+	if c.needed == nil {
+		return nil
+	}
+	if pod := c.needed(k, uid); pod != "" {
+		return fmt.Errorf("remove snapshot %s: %w: pod %s sleeps, and is woken from it: wake or delete the pod first", k,
+			errkind.ErrInUse, pod)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (b Bell) Ring() {
 // concurrently.
 type Replicator struct {
 	stores    *Stores
-	catalog   *Catalog
+	damage    *spoolDamage
 	journal   *journal.Journal
 	unsettled *journal.Unsettled
 	backlog   *Backlog
@@ -58,8 +58,8 @@ type Replicator struct {
 func NewReplicator(c *Catalog, unsettled *journal.Unsettled, sandboxes *keylock.Locks, bell Bell,
 ) *Replicator {
 	return &Replicator{
-		stores: c.stores, catalog: c, journal: c.journal, unsettled: unsettled, backlog: c.backlog, sandboxes: sandboxes,
-		changed: c.changed, bell: bell, log: c.log,
+		stores: c.stores, damage: c.damage, journal: c.journal, unsettled: unsettled, backlog: c.backlog,
+		sandboxes: sandboxes, changed: c.changed, bell: bell, log: c.stores.log,
 	}
 }
 
@@ -282,7 +282,7 @@ func (p *Replicator) replicateLeft(ctx context.Context, r *journal.Record) error
 // endIfHopeless ends a request whose replication failed with err, if every retry must fail, and tells the cluster. It
 // then returns ErrNeverReplicated; otherwise it returns err.
 func (p *Replicator) endIfHopeless(ctx context.Context, rec *journal.Record, err error) error {
-	why := p.catalog.hopeless(ctx, rec.Key, err)
+	why := p.damage.hopeless(ctx, rec.Key, err)
 	if why == "" {
 		return err
 	}

@@ -130,7 +130,7 @@ func (r *Remote) openExpected() (*storage.Store, error) {
 	}
 	s, err := storage.Open(r.life, measured, o)
 	if err == nil {
-		err = checkCreateOnly(r.life, b)
+		err = place.CheckCreateOnly(r.life, b)
 	}
 	if err == nil && id == "" {
 		err = r.ids.record(r.location, s.Identity())

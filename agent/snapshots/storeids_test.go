@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/place"
 	"diapause.dev/storage"
 )
 
@@ -29,17 +30,17 @@ func identified(t *testing.T, o Options) error {
 // TestStoreNotMounted: if a known store is not mounted, the agent makes no new store in its place. It does not take
 // another store for it either.
 func TestStoreNotMounted(t *testing.T) {
-	place, away := madeStore(t), filepath.Join(t.TempDir(), "away")
-	c := Options{Store: "dir:" + place, StateDir: t.TempDir()}
+	mount, away := madeStore(t), filepath.Join(t.TempDir(), "away")
+	c := Options{Store: "dir:" + mount, StateDir: t.TempDir()}
 	for range 2 { // the first time its identity is recorded
 		if err := identified(t, c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(place, away); err != nil {
+	if err := os.Rename(mount, away); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(place, 0o700); err != nil {
+	if err := os.Mkdir(mount, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	err := identified(t, c)
@@ -47,10 +48,10 @@ func TestStoreNotMounted(t *testing.T) {
 		!strings.Contains(err.Error(), "mount it") {
 		t.Errorf("not mounted: %v", err)
 	}
-	if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(mount); err != nil || len(left) != 0 {
 		t.Errorf("made at the mount point: %v, %v", left, err)
 	}
-	if _, made, err := MakeStore(t.Context(), c.Store, false); err != nil || !made { // another one
+	if _, made, err := place.MakeStore(t.Context(), c.Store, false); err != nil || !made { // another one
 		t.Fatal(made, err)
 	}
 	err = identified(t, c)
@@ -73,7 +74,7 @@ func TestStoreNotMounted(t *testing.T) {
 func madeStore(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if _, made, err := MakeStore(t.Context(), "dir:"+dir, false); err != nil || !made {
+	if _, made, err := place.MakeStore(t.Context(), "dir:"+dir, false); err != nil || !made {
 		t.Fatal(made, err)
 	}
 	return dir
@@ -82,20 +83,20 @@ func madeStore(t *testing.T) string {
 // TestStoreNotMade: the agent makes no store by itself where one may be mounted. Where a store is, no second one is
 // made.
 func TestStoreNotMade(t *testing.T) {
-	place, state := t.TempDir(), t.TempDir()
-	c := Options{Store: "dir:" + place, StateDir: state}
+	mount, state := t.TempDir(), t.TempDir()
+	c := Options{Store: "dir:" + mount, StateDir: state}
 	want := "mount it, or make one with diapause-agent make-store --store=" + c.Store
 	if err := identified(t, c); !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(mount); err != nil || len(left) != 0 {
 		t.Errorf("made at the mount point: %v, %v", left, err)
 	}
-	first, made, err := MakeStore(t.Context(), c.Store, false)
+	first, made, err := place.MakeStore(t.Context(), c.Store, false)
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
-	if again, made, err := MakeStore(t.Context(), c.Store, false); err != nil || made || again != first {
+	if again, made, err := place.MakeStore(t.Context(), c.Store, false); err != nil || made || again != first {
 		t.Errorf("made %t again: %s, it was %s, %v", made, again, first, err)
 	}
 	if err := identified(t, c); err != nil {
@@ -108,12 +109,12 @@ func TestStoreNotMade(t *testing.T) {
 
 // TestStoreConfigured: a configured identity is required from the first start on.
 func TestStoreConfigured(t *testing.T) {
-	place := filepath.Join(t.TempDir(), "store")
-	c := Options{Store: "dir:" + place, StateDir: t.TempDir(), StoreID: "expected"}
+	mount := filepath.Join(t.TempDir(), "store")
+	c := Options{Store: "dir:" + mount, StateDir: t.TempDir(), StoreID: "expected"}
 	if err := identified(t, c); !errors.Is(err, storage.ErrIdentity) || !strings.Contains(err.Error(), "--store-id") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := os.Stat(place); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(mount); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was made: %v", err)
 	}
 }

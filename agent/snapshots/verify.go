@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -21,8 +21,17 @@ type Verified struct {
 	Signatures []Signature
 }
 
+// verifier verifies snapshots in all places that have them, and repairs them.
+type verifier struct {
+	stores       *Stores
+	damage       *spoolDamage
+	replications *replications
+	wake         func() // the replicator
+	log          *slog.Logger
+}
+
 // Verify checks one snapshot in every place that has it, and repairs it if asked to. err says why it could not check.
-func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions,
+func (c *verifier) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOptions,
 	repair bool,
 ) (v Verified, err error) {
 	if err := k.Validate(); err != nil {
@@ -32,7 +41,7 @@ func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOp
 	if err != nil {
 		return v, err
 	}
-	places, err := c.having(ctx, k, append([]*storage.Store{c.stores.spool}, far...))
+	places, err := having(ctx, k, append([]*storage.Store{c.stores.spool}, far...))
 	if err != nil {
 		return v, err
 	}
@@ -54,7 +63,7 @@ func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOp
 		}
 		errs = append(errs, in(s, err))
 	}
-	gone, err := c.missing(ctx, k)
+	gone, err := c.replications.missing(ctx, k)
 	if err != nil {
 		return v, err
 	}
@@ -64,43 +73,14 @@ func (c *Catalog) Verify(ctx context.Context, k snapshot.Key, o storage.VerifyOp
 		})
 	}
 	v.Err = errors.Join(errs...)
-	if !damage(v.Err) {
+	if !isDamage(v.Err) {
 		return v, v.Err
 	}
 	return v, nil
 }
 
-// missing is a request that has replicated a snapshot to a store that no longer has it.
-type missing struct {
-	*journal.Record
-	store string // its location
-}
-
-// missing returns such requests for a snapshot of this node's spool.
-func (c *Catalog) missing(ctx context.Context, k snapshot.Key) (all []missing, err error) {
-	m, err := c.stores.spool.Manifest(ctx, k)
-	if err != nil { // it is not in the spool, or damaged there
-		return nil, nil //nolint:nilerr // that is said elsewhere
-	}
-	for _, r := range c.journal.Where(func(r *journal.Record) bool {
-		return r.UID == m.Meta.UID && r.Key == k && r.Stage == journal.StageReplicated
-	}) {
-		s, err := c.stores.Get(ctx, r.Store)
-		if err != nil {
-			return nil, err
-		}
-		if there, err := s.Has(ctx, k); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Backend().Location(), err)
-		} else if !there {
-			all = append(all, missing{r, s.Backend().Location()})
-		}
-	}
-	return all, nil
-}
-
 // having returns the stores that have a snapshot.
-func (c *Catalog) having(ctx context.Context, k snapshot.Key,
-	stores []*storage.Store,
+func having(ctx context.Context, k snapshot.Key, stores []*storage.Store,
 ) (having []*storage.Store, err error) {
 	for _, s := range stores {
 		there, err := s.Has(ctx, k)
@@ -114,8 +94,8 @@ func (c *Catalog) having(ctx context.Context, k snapshot.Key,
 	return having, nil
 }
 
-// damage reports whether an error is about the stored data, rather than a failure to read it. nil counts, too.
-func damage(err error) bool {
+// isDamage reports whether an error is about the stored data, rather than a failure to read it. nil counts, too.
+func isDamage(err error) bool {
 	return err == nil || errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrTruncated)
 }
 
@@ -129,7 +109,7 @@ func in(s *storage.Store, err error) error {
 }
 
 // repair repairs a snapshot in each place from the others. It locks out replications and removals of the snapshot.
-func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.Store,
+func (c *verifier) repair(ctx context.Context, k snapshot.Key, places []*storage.Store,
 	progress func(done, total int64),
 ) (v Verified, err error) {
 	release, err := c.stores.moving.Lock(ctx, k.String())
@@ -161,12 +141,12 @@ func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.
 			v.Signatures = append(v.Signatures, signatureOf(s, m))
 		}
 	}
-	gone, err := c.missing(ctx, k)
+	gone, err := c.replications.missing(ctx, k)
 	if err != nil {
 		return v, err
 	}
 	for _, r := range gone {
-		if err := c.replicateAgain(r.Record); err != nil {
+		if err := c.replications.again(r.Record); err != nil {
 			return v, err
 		}
 		v.Repaired = append(v.Repaired, r.store+": the snapshot, which is replicated again")
@@ -177,44 +157,17 @@ func (c *Catalog) repair(ctx context.Context, k snapshot.Key, places []*storage.
 }
 
 // noteRepair records the result of a repair in the spool: a snapshot that is whole again is restorable on this node.
-func (c *Catalog) noteRepair(ctx context.Context, k snapshot.Key, r storage.RepairResult) {
+func (c *verifier) noteRepair(ctx context.Context, k snapshot.Key, r storage.RepairResult) {
 	var err error
 	if len(r.Lost) == 0 {
-		err = errors.Join(c.stores.spool.UnmarkDamaged(ctx, k), c.resumeReplication(ctx, k))
+		err = errors.Join(c.stores.spool.UnmarkDamaged(ctx, k), c.replications.resume(ctx, k))
 	} else {
-		err = c.markUsers(ctx, k, fmt.Sprintf("snapshot %s is damaged on this node: %s: %s", k, r.Lost[0].Object,
+		err = c.damage.markUsers(ctx, k, fmt.Sprintf("snapshot %s is damaged on this node: %s: %s", k, r.Lost[0].Object,
 			r.Lost[0].Reason), r.Lost)
 	}
 	if err != nil {
 		c.log.Error("what a repair found is not recorded", "snapshot", k.String(), "error", err)
 	}
-}
-
-// resumeReplication retries a replication that was given up as hopeless: the repair may have removed the cause.
-func (c *Catalog) resumeReplication(ctx context.Context, k snapshot.Key) error {
-	m, err := c.stores.spool.Manifest(ctx, k)
-	if err != nil {
-		return err
-	}
-	for _, r := range c.journal.Where(func(r *journal.Record) bool {
-		return r.UID == m.Meta.UID && r.Key == k &&
-			r.Stage == journal.StageFailed
-	}) {
-		if err := c.replicateAgain(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// replicateAgain has the snapshot of a request replicated once more.
-func (c *Catalog) replicateAgain(r *journal.Record) error {
-	r.Stage, r.Error = journal.StageSpooled, ""
-	if err := c.journal.Put(r); err != nil {
-		return err
-	}
-	c.changed(r)
-	return nil
 }
 
 // Parts returns the errors that were joined into err, one line each.

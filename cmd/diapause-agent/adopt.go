@@ -73,7 +73,8 @@ func runAdopt(cmd *cobra.Command, cfg agent.Config, cluster clusterFlags, c adop
 		Store: cfg.Store, StoreID: cfg.StoreID, Keys: cfg.Keys, AcceptNetworkDirectory: cfg.AcceptNetworkDirectory,
 		Credentials: cfg.Credentials, Logger: cfg.Logger.With(slog.String("store", cfg.Store)),
 	}
-	if err := snapshots.CheckStore(cmd.Context(), o); err != nil { // opening it would make one
+	a := place.Access{AcceptNetwork: cfg.AcceptNetworkDirectory, Credentials: cfg.Credentials}
+	if err := a.CheckStore(cmd.Context(), cfg.Store); err != nil { // opening it would make one
 		return err
 	}
 	stores, err := snapshots.OpenCentral(o)

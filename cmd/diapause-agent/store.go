@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"diapause.dev/agent/place"
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/cmd/internal/usage"
 )
 
@@ -30,7 +29,7 @@ func makeStoreCommand() *cobra.Command {
 		if err := place.Validate(location); err != nil {
 			return usage.Error{Err: fmt.Errorf("--store: %w", err)}
 		}
-		identity, made, err := snapshots.MakeStore(cmd.Context(), location, acceptNetwork)
+		identity, made, err := place.MakeStore(cmd.Context(), location, acceptNetwork)
 		if err != nil {
 			return err
 		}

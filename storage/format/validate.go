@@ -1,4 +1,4 @@
-package storage
+package format
 
 import (
 	"errors"
@@ -9,14 +9,14 @@ import (
 
 // validate checks everything that the rest of the package relies on in a manifest. The caller adds to the error whether
 // the manifest was read or is about to be written.
-func (m *Manifest) validate() error {
-	if err := checkKey(m.Meta.Key); err != nil {
+func validate(m *Manifest) error {
+	if err := CheckKey(m.Meta.Key); err != nil {
 		return err
 	}
 	if len(m.Packs) > maxPacks || len(m.Files) > maxFiles {
 		return fmt.Errorf("%d packs and %d files, at most %d and %d allowed", len(m.Packs), len(m.Files), maxPacks, maxFiles)
 	}
-	if err := m.validatePacks(); err != nil {
+	if err := validatePacks(m.Packs); err != nil {
 		return err
 	}
 	names, printed := map[string]bool{}, m.Fingerprinted()
@@ -26,20 +26,20 @@ func (m *Manifest) validate() error {
 			return fmt.Errorf("file %q twice", f.Name)
 		}
 		names[f.Name] = true
-		if printed && len(f.prints) != len(f.Chunks) {
-			return fmt.Errorf("file %.80q: %d fingerprints of %d chunks", f.Name, len(f.prints), len(f.Chunks))
+		if printed && len(f.Prints) != len(f.Chunks) {
+			return fmt.Errorf("file %.80q: %d fingerprints of %d chunks", f.Name, len(f.Prints), len(f.Chunks))
 		}
-		if err := m.validateFile(f); err != nil {
+		if err := validateFile(m, f); err != nil {
 			return fmt.Errorf("file %.80q: %w", f.Name, err)
 		}
 	}
 	return nil
 }
 
-func (m *Manifest) validatePacks() error {
+func validatePacks(packs []Pack) error {
 	ids := map[PackID]bool{}
-	for _, p := range m.Packs {
-		if p.Size < packHeaderSize || p.Size > maxPack {
+	for _, p := range packs {
+		if p.Size < PackHeaderSize || p.Size > maxPack {
 			return fmt.Errorf("pack %s: size %d", p.ID, p.Size)
 		}
 		if ids[p.ID] {
@@ -50,13 +50,13 @@ func (m *Manifest) validatePacks() error {
 	return nil
 }
 
-func (m *Manifest) validateFile(f *File) error {
+func validateFile(m *Manifest, f *File) error {
 	if err := checkFileName(f.Name); err != nil {
 		return err
 	}
 	var size int64
 	for i := range f.Chunks {
-		if err := m.validateChunk(&f.Chunks[i]); err != nil {
+		if err := validateChunk(m, &f.Chunks[i]); err != nil {
 			return fmt.Errorf("chunk %d: %w", i, err)
 		}
 		size += int64(f.Chunks[i].Raw)
@@ -67,7 +67,7 @@ func (m *Manifest) validateFile(f *File) error {
 	return nil
 }
 
-func (m *Manifest) validateChunk(c *Chunk) error {
+func validateChunk(m *Manifest, c *Chunk) error {
 	if c.Raw == 0 || c.Raw > MaxChunk {
 		return fmt.Errorf("raw length %d", c.Raw)
 	}
@@ -91,7 +91,7 @@ func (m *Manifest) validateChunk(c *Chunk) error {
 	if int64(c.Pack) >= int64(len(m.Packs)) {
 		return fmt.Errorf("pack %d of %d", c.Pack, len(m.Packs))
 	}
-	if c.Offset < packHeaderSize || int64(c.Offset)+int64(c.Stored) > m.Packs[c.Pack].Size {
+	if c.Offset < PackHeaderSize || int64(c.Offset)+int64(c.Stored) > m.Packs[c.Pack].Size {
 		return fmt.Errorf("bytes %d+%d of a pack of %d", c.Offset, c.Stored, m.Packs[c.Pack].Size)
 	}
 	return nil

@@ -1,7 +1,6 @@
-package storage
+package format
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -42,9 +41,9 @@ func newDecoder(max uint64) *zstd.Decoder {
 // worthwhile reports whether storing n bytes instead of raw is worth a decode: whether it saves more than 1/32.
 func worthwhile(n, raw int) bool { return n < raw-raw/32 }
 
-// compress returns how to store raw, and the bytes to store: either raw itself, or a block in dst's memory, which grows
+// Compress returns how to store raw, and the bytes to store: either raw itself, or a block in dst's memory, which grows
 // if it is too small. The codec is the requested one, or CodecNone if that one does not save enough.
-func compress(codec Codec, dst, raw []byte) (Codec, []byte) {
+func Compress(codec Codec, dst, raw []byte) (Codec, []byte) {
 	block := raw
 	switch codec {
 	case CodecZstd:
@@ -58,9 +57,9 @@ func compress(codec Codec, dst, raw []byte) (Codec, []byte) {
 	return codec, block
 }
 
-// decompress fills dst, whose length is the chunk's raw length, from the stored bytes. Whatever stored holds,
-// decompress writes only to dst[:len(dst)] and never panics.
-func decompress(codec Codec, dst, stored []byte) error {
+// Decompress fills dst, whose length is the chunk's raw length, from the stored bytes. Whatever stored holds,
+// Decompress writes only to dst[:len(dst)] and never panics.
+func Decompress(codec Codec, dst, stored []byte) error {
 	switch codec {
 	case CodecNone:
 		if len(stored) != len(dst) {
@@ -112,18 +111,4 @@ func decodeFrame(decoders *sync.Pool, dst, frame []byte) error {
 		return errors.New("decoder left its buffer")
 	}
 	return nil
-}
-
-// zeros has the length of one comparison, which is short enough to stay in the nearest cache.
-var zeros [4096]byte
-
-// isZero reports whether all bytes are zero.
-func isZero(b []byte) bool {
-	for len(b) > len(zeros) {
-		if !bytes.Equal(b[:len(zeros)], zeros[:]) {
-			return false
-		}
-		b = b[len(zeros):]
-	}
-	return bytes.Equal(b, zeros[:len(b)])
 }

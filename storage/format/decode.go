@@ -1,4 +1,4 @@
-package storage
+package format
 
 import (
 	"crypto/ed25519"
@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/zeebo/blake3"
+
+	"diapause.dev/api/snapshot"
 )
 
 // DecodeManifest reads the bytes of a manifest object and checks everything that can be checked
@@ -15,18 +17,19 @@ import (
 //
 // A damaged manifest is a CorruptError, and so is one that contradicts itself. A sound manifest is an ErrFormat if it
 // has another format version, an unknown section that must be understood, or an unknown codec. An encrypted one is an
-// ErrKey: Store.Manifest reads it.
+// ErrKey: DecodeWith reads it.
 func DecodeManifest(data []byte) (*Manifest, error) {
-	return decode(data, func(namespace string, id keyID) (*lock, error) {
+	return DecodeWith(data, func(namespace string, id KeyID) (*DataKey, error) {
 		return nil, fmt.Errorf("%w: the snapshot is encrypted with data key %s of namespace %s", ErrKey, id, namespace)
 	})
 }
 
-// unlocker finds a data key. Its errors are returned as they are.
-type unlocker func(namespace string, id keyID) (*lock, error)
+// Unlocker finds a data key. Its errors are returned as they are.
+type Unlocker func(namespace string, id KeyID) (*DataKey, error)
 
-func decode(data []byte, unlock unlocker) (*Manifest, error) {
-	env, err := openEnvelope(data)
+// DecodeWith is DecodeManifest for somebody who has data keys.
+func DecodeWith(data []byte, unlock Unlocker) (*Manifest, error) {
+	env, err := OpenEnvelope(data)
 	if err == nil {
 		var m *Manifest
 		if m, err = env.manifest(unlock); err == nil {
@@ -43,46 +46,50 @@ func decode(data []byte, unlock unlocker) (*Manifest, error) {
 	return nil, &CorruptError{Reason: "manifest", Err: err}
 }
 
-// lockedError is an error of an unlocker. It says nothing about the manifest.
+// lockedError is an error of an Unlocker. It says nothing about the manifest.
 type lockedError struct{ err error }
 
 func (e *lockedError) Error() string { return e.err.Error() }
 
-// envelope is what can be read of a manifest without a key.
-type envelope struct {
-	digest   [digestSize]byte
+// Envelope is what can be read of a manifest without a key.
+type Envelope struct {
+	Key   Key
+	Packs []Pack
+	Lock  *KeyID // of the data key; nil: not encrypted
+
+	digest   [DigestSize]byte
 	sections map[string][]byte
 	signer   ed25519.PublicKey // nil: not signed
-	packs    []Pack
-	key      Key
-	lock     *keyID // nil: not encrypted
 	salt     []byte
 	before   []byte // what the sealed section authenticates
 }
 
-func openEnvelope(data []byte) (*envelope, error) {
-	if len(data) < manifestPrefix+digestSize || len(data) > maxManifest {
+// OpenEnvelope reads the bytes of a manifest object as far as that needs no key. It checks the digest and the
+// signature. If the manifest has another format version, or a section that must be understood, the error is an
+// ErrFormat.
+func OpenEnvelope(data []byte) (*Envelope, error) {
+	if len(data) < manifestPrefix+DigestSize || len(data) > MaxManifest {
 		return nil, fmt.Errorf("%d bytes", len(data))
 	}
 	if string(data[:len(manifestMagic)]) != manifestMagic {
 		return nil, errors.New("wrong magic")
 	}
-	body, digest := data[:len(data)-digestSize], [digestSize]byte(data[len(data)-digestSize:])
+	body, digest := data[:len(data)-DigestSize], [DigestSize]byte(data[len(data)-DigestSize:])
 	if blake3.Sum256(body) != digest {
 		return nil, errors.New("digest mismatch")
 	}
-	if v := binary.LittleEndian.Uint32(body[len(manifestMagic):]); v != Format {
-		return nil, fmt.Errorf("%w: version %d, this is version %d", ErrFormat, v, Format)
+	if v := binary.LittleEndian.Uint32(body[len(manifestMagic):]); v != Version {
+		return nil, fmt.Errorf("%w: version %d, this is version %d", ErrFormat, v, Version)
 	}
 	sections, err := splitSections(body[manifestPrefix:])
 	if err != nil {
 		return nil, err
 	}
-	e := &envelope{digest: digest, sections: sections}
+	e := &Envelope{digest: digest, sections: sections}
 	if body, e.signer, err = cutSignature(body, sections); err != nil {
 		return nil, err
 	}
-	if e.packs, err = decodePacks(sections[tagPacks]); err != nil {
+	if e.Packs, err = decodePacks(sections[tagPacks]); err != nil {
 		return nil, fmt.Errorf("section %q: %w", tagPacks, err)
 	}
 	if box, ok := sections[tagSeal]; ok {
@@ -92,12 +99,12 @@ func openEnvelope(data []byte) (*envelope, error) {
 	if err := json.Unmarshal(sections[tagMeta], &meta); err != nil {
 		return nil, fmt.Errorf("section %q: %w", tagMeta, err)
 	}
-	e.key = meta.Key
-	return e, checkKey(e.key)
+	e.Key = meta.Key
+	return e, CheckKey(e.Key)
 }
 
 // openLock reads the sections beside the sealed one. The sealed section must be the last of body.
-func (e *envelope) openLock(before, box, body []byte) error {
+func (e *Envelope) openLock(before, box, body []byte) error {
 	if len(box) == 0 || &box[len(box)-1] != &body[len(body)-1] {
 		return fmt.Errorf("section %q is not the last", tagSeal)
 	}
@@ -107,30 +114,30 @@ func (e *envelope) openLock(before, box, body []byte) error {
 		}
 	}
 	l := e.sections[tagLock]
-	if len(l) != len(keyID{})+saltSize {
+	if len(l) != len(KeyID{})+saltSize {
 		return fmt.Errorf("section %q: %d bytes", tagLock, len(l))
 	}
-	id := keyID(l)
-	e.lock, e.salt, e.before = &id, l[len(id):], before
-	if err := json.Unmarshal(e.sections[tagName], &e.key); err != nil {
+	id := KeyID(l)
+	e.Lock, e.salt, e.before = &id, l[len(id):], before
+	if err := json.Unmarshal(e.sections[tagName], &e.Key); err != nil {
 		return fmt.Errorf("section %q: %w", tagName, err)
 	}
-	return checkKey(e.key)
+	return CheckKey(e.Key)
 }
 
-func (e *envelope) manifest(unlock unlocker) (*Manifest, error) {
-	m := &Manifest{Format: Format, Digest: e.digest, Packs: e.packs, Signer: e.signer}
-	if e.lock == nil {
-		if err := m.decode(e.sections); err != nil {
+func (e *Envelope) manifest(unlock Unlocker) (*Manifest, error) {
+	m := &Manifest{Format: Version, Digest: e.digest, Packs: e.Packs, Signer: e.signer}
+	if e.Lock == nil {
+		if err := decodeContent(m, e.sections); err != nil {
 			return nil, err
 		}
-		return m, m.validate()
+		return m, validate(m)
 	}
 	var err error
-	if m.lock, err = unlock(e.key.Namespace, *e.lock); err != nil {
+	if m.DataKey, err = unlock(e.Key.Namespace, *e.Lock); err != nil {
 		return nil, &lockedError{err}
 	}
-	content, err := m.lock.manifestAEAD(e.salt).Open(nil, zeroNonce, e.sections[tagSeal], e.before)
+	content, err := m.DataKey.manifestAEAD(e.salt).Open(nil, zeroNonce, e.sections[tagSeal], e.before)
 	if err != nil {
 		return nil, fmt.Errorf("section %q: %w", tagSeal, err)
 	}
@@ -141,13 +148,13 @@ func (e *envelope) manifest(unlock unlocker) (*Manifest, error) {
 	if _, ok := sections[tagSign]; ok {
 		return nil, fmt.Errorf("section %q inside %q", tagSign, tagSeal)
 	}
-	if err := m.decode(sections); err != nil {
+	if err := decodeContent(m, sections); err != nil {
 		return nil, err
 	}
-	if m.Meta.Key != e.key {
-		return nil, fmt.Errorf("of %s outside and of %s inside", e.key, m.Meta.Key)
+	if m.Meta.Key != e.Key {
+		return nil, fmt.Errorf("of %s outside and of %s inside", e.Key, m.Meta.Key)
 	}
-	return m, m.validate()
+	return m, validate(m)
 }
 
 // splitSections splits b into sections. It drops unknown sections that a reader may skip. Any other unknown section is
@@ -186,14 +193,15 @@ func known(tag string) bool {
 	return false
 }
 
-func (m *Manifest) decode(sections map[string][]byte) error {
+// decodeContent reads the sections that an encrypted manifest hides.
+func decodeContent(m *Manifest, sections map[string][]byte) error {
 	steps := []struct {
 		tag    string
 		decode func([]byte) error
 	}{
-		{tagMeta, m.decodeMeta},
-		{tagKey, m.decodeKey},
-		{tagFiles, m.decodeFiles},
+		{tagMeta, func(b []byte) (err error) { m.Meta, err = decodeMeta(b); return err }},
+		{tagKey, func(b []byte) (err error) { m.DigestKey, err = decodeKey(b); return err }},
+		{tagFiles, func(b []byte) (err error) { m.Files, err = decodeFiles(b); return err }},
 	}
 	for _, s := range steps {
 		data, ok := sections[s.tag]
@@ -204,58 +212,58 @@ func (m *Manifest) decode(sections map[string][]byte) error {
 			return fmt.Errorf("section %q: %w", s.tag, err)
 		}
 	}
-	if err := m.decodeChunks(sections[tagChunks], sections[tagFiles]); err != nil {
+	if err := decodeChunks(m.Files, sections[tagChunks], sections[tagFiles]); err != nil {
 		return fmt.Errorf("section %q: %w", tagChunks, err)
 	}
 	if prints, ok := sections[tagPrints]; ok {
-		if err := m.decodePrints(prints); err != nil {
+		if err := decodePrints(m.Files, prints); err != nil {
 			return fmt.Errorf("section %q: %w", tagPrints, err)
 		}
 	}
 	return nil
 }
 
-func (m *Manifest) decodeMeta(b []byte) error {
+func decodeMeta(b []byte) (meta snapshot.Meta, err error) {
 	if len(b) > maxMeta {
-		return fmt.Errorf("%d bytes", len(b))
+		return meta, fmt.Errorf("%d bytes", len(b))
 	}
-	return json.Unmarshal(b, &m.Meta)
+	err = json.Unmarshal(b, &meta)
+	return meta, err
 }
 
-func (m *Manifest) decodeKey(b []byte) error {
-	if len(b) != len(m.DigestKey) {
-		return fmt.Errorf("%d bytes", len(b))
+func decodeKey(b []byte) (key [32]byte, err error) {
+	if len(b) != len(key) {
+		return key, fmt.Errorf("%d bytes", len(b))
 	}
-	copy(m.DigestKey[:], b)
-	return nil
+	return [32]byte(b), nil
 }
 
 // fileRecord is the smallest length of a file's record: an empty name, size, number of chunks.
 const fileRecord = 1 + 8 + 4
 
-func (m *Manifest) decodeFiles(b []byte) error {
+func decodeFiles(b []byte) ([]File, error) {
 	if len(b) < 4 {
-		return errors.New("cut short")
+		return nil, errors.New("cut short")
 	}
 	n := binary.LittleEndian.Uint32(b)
 	b = b[4:]
 	if uint64(n)*fileRecord > uint64(len(b)) || n > maxFiles {
-		return fmt.Errorf("%d files in %d bytes", n, len(b))
+		return nil, fmt.Errorf("%d files in %d bytes", n, len(b))
 	}
-	m.Files = make([]File, n)
-	for i := range m.Files {
+	files := make([]File, n)
+	for i := range files {
 		if len(b) < 1 || len(b) < fileRecord+int(b[0]) {
-			return errors.New("cut short")
+			return nil, errors.New("cut short")
 		}
 		name := b[1 : 1+int(b[0])]
 		b = b[1+len(name):]
-		m.Files[i] = File{Name: string(name), Size: int64(binary.LittleEndian.Uint64(b))}
+		files[i] = File{Name: string(name), Size: int64(binary.LittleEndian.Uint64(b))}
 		b = b[12:]
 	}
 	if len(b) != 0 {
-		return fmt.Errorf("%d bytes too many", len(b))
+		return nil, fmt.Errorf("%d bytes too many", len(b))
 	}
-	return nil
+	return files, nil
 }
 
 // chunkCounts reads the number of chunks of each file from a section that decodeFiles accepted.
@@ -291,12 +299,12 @@ func decodePacks(b []byte) ([]Pack, error) {
 }
 
 // decodeChunks reads the table and distributes its records to the files.
-func (m *Manifest) decodeChunks(b, fileSection []byte) error {
+func decodeChunks(files []File, b, fileSection []byte) error {
 	raw, n, err := unpackTable(b)
 	if err != nil {
 		return err
 	}
-	counts := chunkCounts(fileSection, m.Files)
+	counts := chunkCounts(fileSection, files)
 	left := uint64(n)
 	for _, c := range counts {
 		if uint64(c) > left {
@@ -312,26 +320,26 @@ func (m *Manifest) decodeChunks(b, fileSection []byte) error {
 		all[i] = cols.get(i)
 	}
 	for i, c := range counts {
-		m.Files[i].Chunks = all[:c:c]
+		files[i].Chunks = all[:c:c]
 		all = all[c:]
 	}
 	return nil
 }
 
 // decodePrints distributes the fingerprints to the files, whose chunks are already decoded.
-func (m *Manifest) decodePrints(b []byte) error {
-	n := countChunks(m.Files)
-	if n == 0 || len(b) != n*printSize {
+func decodePrints(files []File, b []byte) error {
+	n := countChunks(files)
+	if n == 0 || len(b) != n*PrintSize {
 		return fmt.Errorf("%d bytes for %d chunks", len(b), n)
 	}
-	all := make([][printSize]byte, n)
+	all := make([][PrintSize]byte, n)
 	for i := range all {
-		all[i] = [printSize]byte(b[i*printSize:])
+		all[i] = [PrintSize]byte(b[i*PrintSize:])
 	}
-	for i := range m.Files {
-		f := &m.Files[i]
+	for i := range files {
+		f := &files[i]
 		c := len(f.Chunks)
-		f.prints, all = all[:c:c], all[c:]
+		f.Prints, all = all[:c:c], all[c:]
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package storage
+package format
 
 import (
 	"crypto/cipher"
@@ -16,7 +16,7 @@ const (
 	manifestMagic  = "DIAMANIF"
 	manifestPrefix = len(manifestMagic) + 4 // and the version
 	sectionPrefix  = 4 + 8                  // tag and length
-	digestSize     = 32
+	DigestSize     = 32
 
 	tagMeta   = "META"
 	tagKey    = "DKEY"
@@ -32,8 +32,8 @@ const (
 
 	maxMeta      = 16 << 20
 	packRecord   = 16 + 8 + 16
-	chunkRecord  = digestSize + 4*4 + 1
-	printSize    = 16
+	chunkRecord  = DigestSize + 4*4 + 1
+	PrintSize    = 16
 	tableHeader  = 1 + 8     // codec and number of chunks
 	maxTable     = 512 << 20 // raw bytes of the chunk table
 	maxExpansion = 64        // raw bytes of the chunk table per stored one
@@ -41,23 +41,23 @@ const (
 
 // EncodeManifest returns the bytes of the object that holds m. It refuses a manifest that DecodeManifest would refuse.
 // It ignores m.Format, m.Digest and m.Signer: the result is not signed.
-func EncodeManifest(m *Manifest) ([]byte, error) { return encodeManifest(m, nil) }
+func EncodeManifest(m *Manifest) ([]byte, error) { return EncodeSigned(m, nil) }
 
-// encodeManifest is EncodeManifest. It signs the manifest if there is a key.
-func encodeManifest(m *Manifest, key ed25519.PrivateKey) ([]byte, error) {
-	if err := m.validate(); err != nil {
+// EncodeSigned is EncodeManifest. It signs the manifest if there is a key.
+func EncodeSigned(m *Manifest, key ed25519.PrivateKey) ([]byte, error) {
+	if err := validate(m); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
 	meta, err := json.Marshal(m.Meta)
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
-	b := append(make([]byte, 0, m.roomFor(meta)), manifestMagic...)
+	b := append(make([]byte, 0, roomFor(m, meta)), manifestMagic...)
 	b = append(b, 0, 0, 0, 0)
-	binary.LittleEndian.PutUint32(b[len(manifestMagic):], Format)
-	if m.lock == nil {
-		b = m.appendContent(appendSection(b, tagPacks, encodePacks(m.Packs)), meta)
-	} else if b, err = m.appendSealed(b, meta); err != nil {
+	binary.LittleEndian.PutUint32(b[len(manifestMagic):], Version)
+	if m.DataKey == nil {
+		b = appendContent(appendSection(b, tagPacks, encodePacks(m.Packs)), m, meta)
+	} else if b, err = appendSealed(b, m, meta); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", m.Meta.Key, err)
 	}
 	if key != nil {
@@ -65,7 +65,7 @@ func encodeManifest(m *Manifest, key ed25519.PrivateKey) ([]byte, error) {
 			return nil, fmt.Errorf("sign manifest of %s: %w", m.Meta.Key, err)
 		}
 	}
-	if len(meta) > maxMeta || len(b)+digestSize > maxManifest || countChunks(m.Files)*chunkRecord > maxTable {
+	if len(meta) > maxMeta || len(b)+DigestSize > MaxManifest || countChunks(m.Files)*chunkRecord > maxTable {
 		return nil, fmt.Errorf("encode manifest of %s: larger than the format allows (%d bytes, %d chunks, of which %d "+
 			"surely fit): %w",
 			m.Meta.Key, len(b), countChunks(m.Files), MaxChunks, ErrTooManyChunks)
@@ -75,18 +75,18 @@ func encodeManifest(m *Manifest, key ed25519.PrivateKey) ([]byte, error) {
 }
 
 // roomFor returns how long an encoded manifest can get, so that its buffer need not grow.
-func (m *Manifest) roomFor(meta []byte) int {
+func roomFor(m *Manifest, meta []byte) int {
 	n := countChunks(m.Files)
-	room := manifestPrefix + digestSize + 9*sectionPrefix + signSize + 2*len(meta) + 256 + packRecord*len(m.Packs) +
+	room := manifestPrefix + DigestSize + 9*sectionPrefix + signSize + 2*len(meta) + 256 + packRecord*len(m.Packs) +
 		tableHeader + n*chunkRecord
 	if m.Fingerprinted() {
-		room += n * printSize
+		room += n * PrintSize
 	}
 	return room + len(m.Files)*(fileRecord+maxFileName)
 }
 
 // appendContent appends the sections that an encrypted manifest hides.
-func (m *Manifest) appendContent(b, meta []byte) []byte {
+func appendContent(b []byte, m *Manifest, meta []byte) []byte {
 	b = appendSection(b, tagMeta, meta)
 	b = appendSection(b, tagKey, m.DigestKey[:])
 	b = appendSection(b, tagFiles, encodeFiles(m.Files))
@@ -98,7 +98,7 @@ func (m *Manifest) appendContent(b, meta []byte) []byte {
 }
 
 // appendSealed appends the sections of an encrypted manifest. The last section authenticates everything before it.
-func (m *Manifest) appendSealed(b, meta []byte) ([]byte, error) {
+func appendSealed(b []byte, m *Manifest, meta []byte) ([]byte, error) {
 	name, err := json.Marshal(m.Meta.Key)
 	if err != nil {
 		return nil, err
@@ -106,18 +106,18 @@ func (m *Manifest) appendSealed(b, meta []byte) ([]byte, error) {
 	salt := make([]byte, saltSize)
 	_, _ = rand.Read(salt) // never fails
 	b = appendSection(b, tagName, name)
-	b = appendSection(b, tagLock, append(m.lock.id[:], salt...))
+	b = appendSection(b, tagLock, append(m.DataKey.id[:], salt...))
 	b = appendSection(b, tagPacks, encodePacks(m.Packs))
-	content, before := m.appendContent(make([]byte, 0, m.roomFor(meta)), meta), len(b)
-	b = appendHead(b, tagSeal, len(content)+sealed)
-	return m.lock.manifestAEAD(salt).Seal(b, zeroNonce, content, b[:before:before]), nil
+	content, before := appendContent(make([]byte, 0, roomFor(m, meta)), m, meta), len(b)
+	b = appendHead(b, tagSeal, len(content)+SealSize)
+	return m.DataKey.manifestAEAD(salt).Seal(b, zeroNonce, content, b[:before:before]), nil
 }
 
 // zeroNonce is the nonce for keys that encrypt only one thing.
 var zeroNonce = make([]byte, 12)
 
 // manifestAEAD is the cipher of the one manifest that has this salt.
-func (l *lock) manifestAEAD(salt []byte) cipher.AEAD {
+func (l *DataKey) manifestAEAD(salt []byte) cipher.AEAD {
 	return newAEAD(derive(useManifest, l.key, salt))
 }
 
@@ -192,9 +192,9 @@ func tableOf(files []File) (raw []byte, n int) {
 
 // appendPrints lists the chunks' fingerprints in the order of the table.
 func appendPrints(b []byte, files []File) []byte {
-	b = appendHead(b, tagPrints, printSize*countChunks(files))
+	b = appendHead(b, tagPrints, PrintSize*countChunks(files))
 	for _, f := range files {
-		for _, p := range f.prints {
+		for _, p := range f.Prints {
 			b = append(b, p[:]...)
 		}
 	}
@@ -211,7 +211,7 @@ func columns(b []byte, n int) table {
 		b = b[n*width:]
 		return col
 	}
-	return table{codec: next(1), raw: next(4), stored: next(4), pack: next(4), offset: next(4), digest: next(digestSize)}
+	return table{codec: next(1), raw: next(4), stored: next(4), pack: next(4), offset: next(4), digest: next(DigestSize)}
 }
 
 func (t *table) put(i int, c *Chunk) {
@@ -220,7 +220,7 @@ func (t *table) put(i int, c *Chunk) {
 	binary.LittleEndian.PutUint32(t.stored[4*i:], c.Stored)
 	binary.LittleEndian.PutUint32(t.pack[4*i:], c.Pack)
 	binary.LittleEndian.PutUint32(t.offset[4*i:], c.Offset)
-	copy(t.digest[digestSize*i:], c.Digest[:])
+	copy(t.digest[DigestSize*i:], c.Digest[:])
 }
 
 func (t *table) get(i int) Chunk {
@@ -230,6 +230,6 @@ func (t *table) get(i int) Chunk {
 		Stored: binary.LittleEndian.Uint32(t.stored[4*i:]),
 		Pack:   binary.LittleEndian.Uint32(t.pack[4*i:]),
 		Offset: binary.LittleEndian.Uint32(t.offset[4*i:]),
-		Digest: [digestSize]byte(t.digest[digestSize*i:]),
+		Digest: [DigestSize]byte(t.digest[DigestSize*i:]),
 	}
 }

@@ -1,4 +1,4 @@
-package storage
+package format
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // example returns a manifest with chunks of every codec.
 func example() *Manifest {
 	return &Manifest{
-		Format: Format,
+		Format: Version,
 		Meta: snapshot.Meta{
 			Key: Key{Namespace: "ns", Name: "one"}, UID: "u", Created: time.Unix(7, 0).UTC(),
 			Parent: &Key{Namespace: "ns", Name: "zero"}, Timeline: []snapshot.Stage{{Name: "pause", Took: 5}},
@@ -38,8 +38,8 @@ func example() *Manifest {
 // fingerprinted returns the example with fingerprints.
 func fingerprinted() *Manifest {
 	m := example()
-	m.Files[0].prints = [][printSize]byte{}
-	m.Files[1].prints = [][printSize]byte{{}, {1}, {2}}
+	m.Files[0].Prints = [][PrintSize]byte{}
+	m.Files[1].Prints = [][PrintSize]byte{{}, {1}, {2}}
 	return m
 }
 
@@ -58,7 +58,7 @@ func seal(body []byte) []byte {
 	return append(bytes.Clone(body), digest[:]...)
 }
 
-func body(data []byte) []byte { return bytes.Clone(data[:len(data)-digestSize]) }
+func body(data []byte) []byte { return bytes.Clone(data[:len(data)-DigestSize]) }
 
 func TestManifestRoundTrip(t *testing.T) {
 	for _, m := range []*Manifest{example(), fingerprinted()} {
@@ -80,7 +80,7 @@ func TestManifestRoundTrip(t *testing.T) {
 func TestManifestSections(t *testing.T) {
 	plain := body(encode(t, example()))
 	otherVersion := bytes.Clone(plain)
-	otherVersion[len(manifestMagic)] = Format - 1
+	otherVersion[len(manifestMagic)] = Version - 1
 	for _, test := range []struct {
 		name string
 		body []byte
@@ -90,10 +90,10 @@ func TestManifestSections(t *testing.T) {
 		{"unknown required", appendSection(bytes.Clone(plain), "XTRA", []byte("new")), ErrFormat},
 		{"unknown, neither", appendSection(bytes.Clone(plain), "\x00abc", nil), ErrFormat},
 		{"twice", appendSection(bytes.Clone(plain), tagKey, make([]byte, 32)), ErrCorrupt},
-		{"fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 3*printSize)), nil},
-		{"too few fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 2*printSize)), ErrCorrupt},
-		{"too many fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 4*printSize)), ErrCorrupt},
-		{"half a fingerprint", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 3*printSize-8)), ErrCorrupt},
+		{"fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 3*PrintSize)), nil},
+		{"too few fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 2*PrintSize)), ErrCorrupt},
+		{"too many fingerprints", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 4*PrintSize)), ErrCorrupt},
+		{"half a fingerprint", appendSection(bytes.Clone(plain), tagPrints, make([]byte, 3*PrintSize-8)), ErrCorrupt},
 		{"no fingerprints", appendSection(bytes.Clone(plain), tagPrints, nil), ErrCorrupt},
 		{"none", plain[:manifestPrefix], ErrCorrupt},
 		{"cut", plain[:len(plain)-1], ErrCorrupt},
@@ -133,10 +133,10 @@ func TestManifestRefused(t *testing.T) {
 		"not shrunk":        func(m *Manifest) { m.Files[1].Chunks[1].Stored = 10 },
 		"other length":      func(m *Manifest) { m.Files[1].Chunks[2].Stored = 7 },
 		"unknown codec":     func(m *Manifest) { m.Files[1].Chunks[1].Codec = 200 },
-		"few fingerprints":  func(m *Manifest) { m.Files[1].prints = make([][printSize]byte, 2) },
-		"many fingerprints": func(m *Manifest) { m.Files[0].prints = make([][printSize]byte, 1) },
+		"few fingerprints":  func(m *Manifest) { m.Files[1].Prints = make([][PrintSize]byte, 2) },
+		"many fingerprints": func(m *Manifest) { m.Files[0].Prints = make([][PrintSize]byte, 1) },
 		"half of the files": func(m *Manifest) {
-			m.Files[0].prints, m.Files[0].Chunks, m.Files[0].Size = nil,
+			m.Files[0].Prints, m.Files[0].Chunks, m.Files[0].Size = nil,
 				[]Chunk{{Raw: 1}}, 1
 		},
 	} {
@@ -220,7 +220,7 @@ func FuzzDecodeManifest(f *testing.F) {
 			return
 		}
 		m.Stats()
-		if m.Signer.Equal(publicOf(testKey)) && !bytes.Equal(data, signed) {
+		if m.Signer.Equal(testKey.Public()) && !bytes.Equal(data, signed) {
 			t.Fatal("signed by a key that has never signed this")
 		}
 		again, err := DecodeManifest(encode(t, m))
@@ -237,8 +237,8 @@ func FuzzDecodeManifest(f *testing.F) {
 func FuzzChunk(f *testing.F) {
 	raw := bytes.Repeat([]byte("abcdefgh"), 500)
 	for _, data := range [][]byte{raw, raw[:1], bytes.Repeat([]byte{0, 1, 2, 3, 5, 8}, 3000)} {
-		_, frame := compress(CodecZstd, nil, data)
-		_, block := compress(CodecS2, nil, data)
+		_, frame := Compress(CodecZstd, nil, data)
+		_, block := Compress(CodecS2, nil, data)
 		f.Add(uint8(CodecZstd), uint32(len(data)), frame)
 		f.Add(uint8(CodecS2), uint32(len(data)), block)
 		f.Add(uint8(CodecNone), uint32(len(data)), data)
@@ -246,7 +246,7 @@ func FuzzChunk(f *testing.F) {
 	f.Fuzz(func(t *testing.T, codec uint8, size uint32, stored []byte) {
 		size %= 1<<16 + 1
 		memory := bytes.Repeat([]byte{0xa5}, int(size)+64)
-		err := decompress(Codec(codec), memory[:size], stored)
+		err := Decompress(Codec(codec), memory[:size], stored)
 		if !bytes.Equal(memory[size:], bytes.Repeat([]byte{0xa5}, 64)) {
 			t.Fatal("wrote behind its buffer")
 		}
@@ -259,30 +259,30 @@ func FuzzChunk(f *testing.F) {
 // FuzzSealedManifest opens hostile content that is sealed with the right key, as a writer of the namespace could make
 // it.
 func FuzzSealedManifest(f *testing.F) {
-	l := newLock()
-	unlock := func(string, keyID) (*lock, error) { return l, nil }
+	l := NewDataKey()
+	unlock := func(string, KeyID) (*DataKey, error) { return l, nil }
 	salt := make([]byte, saltSize)
-	before := append([]byte(manifestMagic), Format, 0, 0, 0)
+	before := append([]byte(manifestMagic), Version, 0, 0, 0)
 	before = appendSection(before, tagName, []byte(`{"namespace":"ns","name":"one"}`))
 	before = appendSection(before, tagLock, append(l.id[:], salt...))
 	before = appendSection(before, tagPacks, encodePacks(example().Packs))
 	seed := sealedExample(l)
-	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, seed))
-	signed, err := encodeManifest(seed, testKey)
+	f.Add(appendContent(nil, seed, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, seed))
+	signed, err := EncodeSigned(seed, testKey)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add([]byte(nil), body(signed))
 	seed.Files = fingerprinted().Files
-	f.Add(seed.appendContent(nil, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, example()))
+	f.Add(appendContent(nil, seed, []byte(`{"namespace":"ns","name":"one"}`)), encode(f, example()))
 	f.Fuzz(func(t *testing.T, content, outside []byte) {
 		box := l.manifestAEAD(salt).Seal(nil, zeroNonce, content, before)
 		for _, data := range [][]byte{seal(appendSection(bytes.Clone(before), tagSeal, box)), seal(outside)} {
-			m, err := decode(data, unlock)
+			m, err := DecodeWith(data, unlock)
 			if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrFormat) {
 				t.Fatalf("error of no kind: %v", err)
 			}
-			if err == nil && checkKey(m.Meta.Key) != nil {
+			if err == nil && CheckKey(m.Meta.Key) != nil {
 				t.Fatal("nobody's")
 			}
 		}
@@ -292,12 +292,12 @@ func FuzzSealedManifest(f *testing.F) {
 // testKey signs the seeds of fuzz targets.
 var testKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
-func sealedExample(l *lock) *Manifest {
+func sealedExample(l *DataKey) *Manifest {
 	m := example()
-	m.lock = l
+	m.DataKey = l
 	for i := range m.Files[1].Chunks {
 		if c := &m.Files[1].Chunks[i]; c.Codec != CodecZero {
-			c.Stored += sealed
+			c.Stored += SealSize
 		}
 		m.Packs[0].Size, m.Packs[1].Size = 1000, 56
 	}
@@ -306,17 +306,17 @@ func sealedExample(l *lock) *Manifest {
 
 // TestSealedManifest: an encrypted manifest needs its key. Without the key it reveals only whose it is.
 func TestSealedManifest(t *testing.T) {
-	l := newLock()
+	l := NewDataKey()
 	m := sealedExample(l)
 	data := encode(t, m)
 	if _, err := DecodeManifest(data); !errors.Is(err, ErrKey) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("without a key: %v", err)
 	}
-	env, err := openEnvelope(data)
-	if err != nil || env.key != m.Meta.Key || len(env.packs) != 2 || *env.lock != l.id {
+	env, err := OpenEnvelope(data)
+	if err != nil || env.Key != m.Meta.Key || len(env.Packs) != 2 || *env.Lock != l.id {
 		t.Errorf("envelope: %+v, %v", env, err)
 	}
-	got, err := decode(data, func(string, keyID) (*lock, error) { return l, nil })
+	got, err := DecodeWith(data, func(string, KeyID) (*DataKey, error) { return l, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,8 @@ func TestSealedManifest(t *testing.T) {
 		"other pack":  bytes.Replace(body(data), []byte{9, 0, 0, 0}, []byte{7, 0, 0, 0}, 1),
 		"other packs": bytes.Replace(body(data), []byte(tagPacks), []byte("pack"), 1),
 	} {
-		if _, err := decode(seal(bad), func(string, keyID) (*lock, error) { return l, nil }); !errors.Is(err, ErrCorrupt) {
+		_, err := DecodeWith(seal(bad), func(string, KeyID) (*DataKey, error) { return l, nil })
+		if !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -341,27 +342,27 @@ func TestSealedManifest(t *testing.T) {
 // FuzzWorkingSet reads hostile working sets of a small manifest.
 func FuzzWorkingSet(f *testing.F) {
 	m := example()
-	m.Digest = [digestSize]byte{1}
-	f.Add(encodeWorkingSet(m, []ChunkRef{{1, 0}, {1, 2}})[:setPrefix+16])
+	m.Digest = [DigestSize]byte{1}
+	f.Add(EncodeWorkingSet(m, []ChunkRef{{1, 0}, {1, 2}})[:setPrefix+16])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		chunks, err := decodeWorkingSet(m, seal(data))
-		if err == nil && m.checkRefs(chunks) != nil {
+		if err == nil && m.CheckRefs(chunks) != nil {
 			t.Fatal("a chunk that does not exist")
 		}
 		_, _ = decodeWorkingSet(m, data)
-		_, _ = decodeWorkingSet(sealedExample(newLock()), data)
+		_, _ = decodeWorkingSet(sealedExample(NewDataKey()), data)
 	})
 }
 
 // FuzzPack checks hostile packs against a manifest, and unpacks hostile encrypted chunks.
 func FuzzPack(f *testing.F) {
-	m := sealedExample(newLock())
-	o := newOpener(m)
-	pack := append(packHeader(m.Packs[1].ID), make([]byte, 8+sealed)...)
+	m := sealedExample(NewDataKey())
+	o := NewOpener(m)
+	pack := append(PackHeader(m.Packs[1].ID), make([]byte, 8+SealSize)...)
 	f.Add(pack)
-	f.Add(pack[:packHeaderSize])
+	f.Add(pack[:PackHeaderSize])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if reason := checkPack(Pack{ID: m.Packs[1].ID, Size: 56, Digest: [16]byte{5}}, data); reason == "" {
+		if reason := CheckPack(Pack{ID: m.Packs[1].ID, Size: 56, Digest: [16]byte{5}}, data); reason == "" {
 			t.Fatal("sound")
 		}
 		memory := bytes.Repeat([]byte{0xa5}, 10+64)
@@ -370,7 +371,7 @@ func FuzzPack(f *testing.F) {
 			if c.Codec == CodecZero || int(c.Offset) > len(data) {
 				continue
 			}
-			if err := o.unpack(c, memory[:c.Raw], data[c.Offset:]); !errors.Is(err, ErrCorrupt) {
+			if err := o.Unpack(c, memory[:c.Raw], data[c.Offset:]); !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("unpacked: %v", err)
 			}
 			if !bytes.Equal(memory[10:], bytes.Repeat([]byte{0xa5}, 64)) {
@@ -384,9 +385,9 @@ func TestCodec(t *testing.T) {
 	for _, codec := range []Codec{CodecNone, CodecZstd, CodecS2} {
 		for _, size := range []int{1, 100, 4096, MaxChunk} {
 			raw := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-			used, stored := compress(codec, nil, raw)
+			used, stored := Compress(codec, nil, raw)
 			got := make([]byte, size)
-			if err := decompress(used, got, stored); err != nil || !bytes.Equal(got, raw) {
+			if err := Decompress(used, got, stored); err != nil || !bytes.Equal(got, raw) {
 				t.Errorf("%d bytes, %s: %v", size, codec, err)
 			}
 			if wantSmaller := size >= 100 && codec != CodecNone; wantSmaller != (used == codec && codec != CodecNone) {
@@ -396,29 +397,10 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-func TestIsZero(t *testing.T) {
-	for _, size := range []int{0, 1, 4095, 4096, 4097, 12288, MaxChunk} {
-		b := make([]byte, size)
-		if !isZero(b) {
-			t.Errorf("%d zeros", size)
-		}
-		for _, at := range []int{0, size / 2, size - 1} {
-			if size == 0 {
-				continue
-			}
-			b[at] = 1
-			if isZero(b) {
-				t.Errorf("%d bytes with a one at %d", size, at)
-			}
-			b[at] = 0
-		}
-	}
-}
-
 // TestMaxChunks: a manifest with MaxChunks chunks can be encoded, even if nothing of its table compresses.
 func TestMaxChunks(t *testing.T) {
-	const room = maxManifest - maxMeta - 1<<20
-	if most := MaxChunks * (chunkRecord + printSize); most > room || most+chunkRecord+printSize <= room {
+	const room = MaxManifest - maxMeta - 1<<20
+	if most := MaxChunks * (chunkRecord + PrintSize); most > room || most+chunkRecord+PrintSize <= room {
 		t.Errorf("%d chunks take %d bytes of %d", MaxChunks, most, room)
 	}
 	if MaxChunks*chunkRecord > maxTable {

@@ -1,4 +1,4 @@
-package storage
+package format
 
 import (
 	"crypto/ed25519"
@@ -8,16 +8,16 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// Format is the version of manifests, packs and store that this package writes, and the only one
+// Version is the version of manifests, packs and store that this package writes, and the only one
 // that it reads.
-const Format = 2
+const Version = 2
 
 // Bounds of the format; sizes are in bytes. Anything beyond them is not read.
 const (
 	MaxChunk    = 1 << 20   // raw bytes of a chunk
-	PackTarget  = 32 << 20  // a pack is sealed before it grows past this, unless WriterOptions.PackSize is set
+	PackTarget  = 32 << 20  // a pack is sealed before it grows past this, unless the writer is told otherwise
 	maxPack     = 256 << 20 // of packs that are read
-	maxManifest = 256 << 20
+	MaxManifest = 256 << 20
 	maxFiles    = 1 << 16
 	maxFileName = 255
 	maxPacks    = 1 << 20
@@ -25,7 +25,7 @@ const (
 
 // MaxChunks is how many chunks a snapshot may have in any case. Its manifest has room for them even if they do not
 // compress, beside packs of PackTarget and a Meta of the largest size.
-const MaxChunks = (maxManifest - maxMeta - 1<<20) / (chunkRecord + printSize)
+const MaxChunks = (MaxManifest - maxMeta - 1<<20) / (chunkRecord + PrintSize)
 
 // ErrTooManyChunks: a snapshot would have more than MaxChunks chunks.
 var ErrTooManyChunks = errors.New("too many chunks for a snapshot")
@@ -71,7 +71,7 @@ func (c Codec) String() string {
 }
 
 // Manifest is everything that makes a snapshot: what it is, and where each of its bytes is. A manifest from
-// DecodeManifest, Store.Manifest or Writer.Commit is consistent (every index, range and sum holds) and must not be
+// DecodeManifest, or from a store or a writer, is consistent (every index, range and sum holds) and must not be
 // changed.
 type Manifest struct {
 	Format    int
@@ -82,19 +82,19 @@ type Manifest struct {
 	Digest    [32]byte // of the encoded manifest; set by decoding and by Commit
 
 	// Signer is the key that has signed the manifest, or nil if it is not signed. Decoding has checked the signature, and
-	// not whether the key is to be trusted: see Store.Trusts.
+	// not whether the key is to be trusted: see storage.Store.Trusts.
 	Signer ed25519.PublicKey
 
-	lock *lock // nil: not encrypted
+	DataKey *DataKey // encrypts the snapshot; nil: not encrypted
 }
 
 // Encrypted reports whether the snapshot is encrypted.
-func (m *Manifest) Encrypted() bool { return m.lock != nil }
+func (m *Manifest) Encrypted() bool { return m.DataKey != nil }
 
 // Fingerprinted reports whether the manifest has the fingerprints of its chunks.
 func (m *Manifest) Fingerprinted() bool {
 	for _, f := range m.Files {
-		if len(f.prints) > 0 {
+		if len(f.Prints) > 0 {
 			return true
 		}
 	}
@@ -103,8 +103,8 @@ func (m *Manifest) Fingerprinted() bool {
 
 // overhead returns how many bytes encryption adds to each stored chunk.
 func (m *Manifest) overhead() uint32 {
-	if m.lock != nil {
-		return sealed
+	if m.DataKey != nil {
+		return SealSize
 	}
 	return 0
 }
@@ -115,7 +115,7 @@ type File struct {
 	Size   int64  // bytes; the sum over its chunks
 	Chunks []Chunk
 
-	prints [][printSize]byte // fingerprints of the chunks, undefined for CodecZero; or none
+	Prints [][PrintSize]byte // fingerprints of the chunks, undefined for CodecZero; or none
 }
 
 // Chunk is a piece of a file and where it is stored.
@@ -156,9 +156,7 @@ func (m *Manifest) Stats() Stats {
 			}
 		}
 	}
-	for _, r := range m.ranges() {
-		s.StoredBytes += int64(r.stored)
-	}
+	_, s.StoredBytes = m.UsedBytes()
 	return s
 }
 
@@ -172,7 +170,7 @@ func (m *Manifest) File(name string) (*File, bool) {
 	return nil, false
 }
 
-// packObject returns the name of the object that holds a pack of this manifest.
-func (m *Manifest) packObject(i uint32) string {
-	return packName(m.Meta.Namespace, m.Packs[i].ID)
+// PackObject returns the name of the object that holds a pack of this manifest.
+func (m *Manifest) PackObject(i uint32) string {
+	return PackName(m.Meta.Namespace, m.Packs[i].ID)
 }

@@ -1,0 +1,36 @@
+package format
+
+import (
+	"cmp"
+	"slices"
+)
+
+// UsedBytes returns how many bytes of each pack a manifest names, each range once, and their sum.
+func (m *Manifest) UsedBytes() (used []int64, total int64) {
+	used = make([]int64, len(m.Packs))
+	for _, r := range ranges(m.Files) {
+		used[r.place>>32] += int64(r.stored)
+		total += int64(r.stored)
+	}
+	return used, total
+}
+
+// stretch is the stored range of a chunk: its pack and its offset there in one number, and its length.
+type stretch struct {
+	place  uint64
+	stored uint32
+}
+
+// ranges returns where chunks are stored, each range once.
+func ranges(files []File) []stretch {
+	all := make([]stretch, 0, countChunks(files))
+	for _, f := range files {
+		for i := range f.Chunks {
+			if c := &f.Chunks[i]; c.Codec != CodecZero {
+				all = append(all, stretch{uint64(c.Pack)<<32 | uint64(c.Offset), c.Stored})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.place, b.place) })
+	return slices.CompactFunc(all, func(a, b stretch) bool { return a.place == b.place })
+}
