@@ -55,7 +55,8 @@ func Marked(imagePath string) (m Mark, ok bool) {
 	data, err := io.ReadAll(io.LimitReader(f, maxMark))
 	_, unready := os.Lstat(filepath.Join(imagePath, readyFile))
 	m.Ready = unready == nil
-	return m, err == nil && json.Unmarshal(data, &m) == nil
+	ok = err == nil && json.Unmarshal(data, &m) == nil
+	return m, ok
 }
 
 // heldFile is a file beside the mark. As long as it exists, the agent gives no sandbox anything of the pod's memory.

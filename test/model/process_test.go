@@ -53,7 +53,8 @@ func (p *process) do(c command, kill time.Duration) (a answer, err error) {
 		return a, p.explain(err)
 	}
 	if kill <= 0 {
-		return a, p.explain(p.out.Decode(&a))
+		err = p.explain(p.out.Decode(&a))
+		return a, err
 	}
 	time.Sleep(kill)
 	if err := p.cmd.Process.Kill(); err != nil {

@@ -92,7 +92,8 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if !slices.ContainsFunc(r.Snapshots, func(s Snapshot) bool { return s.Not == "" }) {
 		return r, fmt.Errorf("no snapshot of cluster %s can be adopted, so nothing was changed", a.From)
 	}
-	return r, a.take(ctx, &r)
+	err := a.take(ctx, &r)
+	return r, err
 }
 
 // prepare reads what it must know of this cluster.

@@ -112,7 +112,8 @@ func readGrant(path string) (own grant, ok bool) {
 		return own, false
 	}
 	defer f.Close()
-	return own, json.NewDecoder(io.LimitReader(f, maxGrant)).Decode(&own) == nil
+	ok = json.NewDecoder(io.LimitReader(f, maxGrant)).Decode(&own) == nil
+	return own, ok
 }
 
 // sum returns how many bytes grants come to in a cgroup; an empty directory stands for the node.
