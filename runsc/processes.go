@@ -56,8 +56,8 @@ func signal(pid int, sig unix.Signal, meant func() bool) error {
 	return nil
 }
 
-// serves reports whether a process is a sandbox or a gofer of the container. Its command line names that last (in gVisor,
-// createSandboxProcess of runsc/sandbox and createGoferProcess of runsc/container).
+// serves reports whether a process is a sandbox or a gofer of the container. Its command line names that last (in
+// gVisor, createSandboxProcess of runsc/sandbox and createGoferProcess of runsc/container).
 func serves(pid int, container string) bool {
 	args := commandLine(pid)
 	return len(args) > 0 && (args[0] == "runsc-sandbox" || args[0] == "runsc-gofer") && args[len(args)-1] == container

@@ -73,9 +73,9 @@ func (manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shim.
 const stopLimit = 4 * time.Second
 
 // Stop implements shim.Manager. If a container's shim is gone, containerd calls Stop in the bundle's directory to
-// clean up. Stop also ends what runsc does not know, and puts back the limits that the shim had raised: at once, because
-// the rest may take longer than containerd waits, and again once the sandbox has ended, because until then it may use
-// more than it may have.
+// clean up. Stop also ends what runsc does not know, and puts back the limits that the shim had raised: at once,
+// because the rest may take longer than containerd waits, and again once the sandbox has ended, because until then it
+// may use more than it may have.
 func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	_ = limits.PutBack(".") // what cannot be put back yet is tried again below
 	limited, cancel := context.WithTimeout(ctx, stopLimit)

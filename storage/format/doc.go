@@ -74,9 +74,9 @@
 //	          it: the object's name
 //
 // When namespace keys change, storage.Store.Rewrap replaces these objects alone; manifests and packs stay. A manifest
-// names its data key by id, so that a key object that was exchanged is found out. A lineage has one such object, which is swept like a
-// pack. For each use there is a separate key, derived from the data key by BLAKE3's key derivation under a context of
-// its own:
+// names its data key by id, so that a key object that was exchanged is found out. A lineage has one such object, which
+// is swept like a pack. For each use there is a separate key, derived from the data key by BLAKE3's key derivation
+// under a context of its own:
 //
 //	a pack's      from its id; encrypts each of its chunks, whose nonce is its offset (8 zero bytes, 4
 //	              bytes little-endian); authenticated with it: the pack's id and the offset

@@ -49,8 +49,8 @@ func (b *Bed) PodCPULimit(p *Pod) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// SetContainerCPULimit has containerd change a container's limit of processor time, as a kubelet does, in thousandths of
-// a processor. gVisor has only the pod's limit in force.
+// SetContainerCPULimit has containerd change a container's limit of processor time, as a kubelet does, in thousandths
+// of a processor. gVisor has only the pod's limit in force.
 func (b *Bed) SetContainerCPULimit(ctx context.Context, container string, limit int) error {
 	_, err := b.Runtime.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{
 		ContainerId: container,

@@ -17,8 +17,8 @@ import (
 
 var readyPods = flag.Int("ready.pods", 50, "pods of TestReadyAtOnce")
 
-// TestReadyAtOnce has many pods be ready, and wakes all of them at once. Each answers, and is what it was. Awake they do
-// nothing: so many that work are too much for two processors, whether they have slept or not.
+// TestReadyAtOnce has many pods be ready, and wakes all of them at once. Each answers, and is what it was. Awake they
+// do nothing: so many that work are too much for two processors, whether they have slept or not.
 func TestReadyAtOnce(t *testing.T) {
 	const metrics = "127.0.0.1:9465"
 	n := start(t, readyFlag(*readyPods), "--metrics="+metrics)

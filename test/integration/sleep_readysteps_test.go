@@ -126,8 +126,8 @@ func TestReadyMakingKilled(t *testing.T) {
 }
 
 // TestReadyWakingKilled kills what takes part while a pod wakes that was ready. It wakes all the same, and goes on; or,
-// if it was awake already, it ends as any pod would. A daemon's death ends no pod. The runsc that restores a container is
-// left out: killed in the milliseconds between the restore and its note of that, it leaves a container that runs and
+// if it was awake already, it ends as any pod would. A daemon's death ends no pod. The runsc that restores a container
+// is left out: killed in the milliseconds between the restore and its note of that, it leaves a container that runs and
 // that runsc takes for created, as gVisor's own start does.
 func TestReadyWakingKilled(t *testing.T) {
 	others := slices.DeleteFunc(slices.Clone(victims), func(v string) bool { return v == "restore" })

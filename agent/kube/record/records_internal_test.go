@@ -12,8 +12,8 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// TestJobsOfAPod: one job at a time captures a pod. It gives the pod free when its snapshot is spooled, or when it ends,
-// and stays until its answer was seen.
+// TestJobsOfAPod: one job at a time captures a pod. It gives the pod free when its snapshot is spooled, or when it
+// ends, and stays until its answer was seen.
 func TestJobsOfAPod(t *testing.T) {
 	js, pod := newJobs(), snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}
 	first := &Job{Asker: NewAsker("n", "first"), Pod: pod, Plan: &rules.Plan{Policy: "first"}}
