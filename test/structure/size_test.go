@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// A package is one subject of at most maxLines lines of Go, without tests and what is generated, and a type has at most
-// maxMethods methods. Larger is only what is listed, and it must not grow.
+// A package is one subject of at most maxLines lines of Go, without tests and what is generated. A type has at most
+// maxMethods methods, a function at most maxFunction lines. Larger is only what is listed, and it must not grow.
 const (
-	maxLines   = 2500
-	maxMethods = 25
+	maxLines    = 2500
+	maxMethods  = 25
+	maxFunction = 60
 )
 
 // largePackages are packages that are larger, and how large they may be.
@@ -36,6 +37,9 @@ var largeTypes = map[string]int{
 	"agent/checkpoint.checkpoint": 64,
 }
 
+// longFunctions are functions that are longer, and how long they may be.
+var longFunctions = map[string]int{}
+
 // TestMethods: no type gets more methods than it may have. Those of embedded types do not count.
 func TestMethods(t *testing.T) {
 	limits := maps.Clone(largeTypes)
@@ -45,6 +49,37 @@ func TestMethods(t *testing.T) {
 		}
 	}
 	checkUsed(t, limits)
+}
+
+// TestFunctions: no function becomes longer than it may be.
+func TestFunctions(t *testing.T) {
+	limits := maps.Clone(longFunctions)
+	for _, s := range sources(t, "api", "storage", "runsc", "cri", "agent", "cmd") {
+		for name, n := range s.functions() {
+			checkSize(t, "function "+s.dir+"."+name+" (lines)", n, maxFunction, limits, s.dir+"."+name)
+		}
+	}
+	checkUsed(t, limits)
+}
+
+// functions returns how many lines each function of a package has.
+func (s *source) functions() map[string]int {
+	n := make(map[string]int)
+	for _, f := range s.files {
+		if ast.IsGenerated(f) {
+			continue
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				name := fn.Name.Name
+				if fn.Recv != nil {
+					name = receiver(fn.Recv.List[0].Type) + "." + name
+				}
+				n[name] = max(n[name], s.at.Position(fn.End()).Line-s.at.Position(fn.Pos()).Line+1)
+			}
+		}
+	}
+	return n
 }
 
 // checkSize fails if size is above the limit of key, which is usual if limits has none, or if it need not be in

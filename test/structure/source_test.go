@@ -22,7 +22,8 @@ const root = "../.."
 type source struct {
 	dir   string // seen from the root, with slashes
 	files []*ast.File
-	lines int // without generated files
+	at    *token.FileSet // where the parts of files are
+	lines int            // without generated files
 }
 
 // sources parses the module's packages below some of its directories.
@@ -66,7 +67,7 @@ func parse(path string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{dir: filepath.ToSlash(rel)}
+	s := &source{dir: filepath.ToSlash(rel), at: token.NewFileSet()}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -75,7 +76,7 @@ func parse(path string) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, data, parser.ParseComments)
+		f, err := parser.ParseFile(s.at, name, data, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
