@@ -1,7 +1,8 @@
 // Package failpoint names the steps at which a process that changes a store may die, and lets a test kill it there. The
 // list reads like the protocol: it says what is durable at each step, and what is not yet.
 //
-// Nothing happens unless Variable in the process's environment names a step when the process starts.
+// Nothing happens unless the process has called Arm, as processes of tests do, and Variable in its environment names a
+// step.
 package failpoint
 
 import (
@@ -67,10 +68,10 @@ var (
 	left  atomic.Int64
 )
 
-func init() { arm(os.Getenv(Variable)) }
-
-func arm(value string) {
-	name, count, found := strings.Cut(value, "#")
+// Arm arms the step that Variable names. It must be called before any step is reached, by a process of a test alone: no
+// program of the release does.
+func Arm() {
+	name, count, found := strings.Cut(os.Getenv(Variable), "#")
 	n, err := strconv.ParseInt(count, 10, 64)
 	if !found || err != nil {
 		n = 1

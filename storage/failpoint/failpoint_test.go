@@ -13,6 +13,8 @@ import (
 // TestMain lets the test binary die at a step that its environment names.
 func TestMain(m *testing.M) {
 	if os.Getenv(failpoint.Variable) != "" {
+		failpoint.PackSealed.Hit() // not armed yet
+		failpoint.Arm()
 		for range 3 {
 			failpoint.PackSealed.Hit()
 		}

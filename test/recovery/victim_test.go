@@ -13,6 +13,7 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 	"diapause.dev/storage/dir"
+	"diapause.dev/storage/failpoint"
 	"diapause.dev/storage/storagetest"
 )
 
@@ -22,6 +23,7 @@ const victim = "DIAPAUSE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(victim); path != "" {
+		failpoint.Arm()
 		fmt.Fprintln(os.Stderr, live(context.Background(), path))
 		os.Exit(3)
 	}

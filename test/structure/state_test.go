@@ -108,3 +108,19 @@ func (s *source) assigned() map[string]bool {
 	}
 	return names
 }
+
+// TestNotArmed: no program of the release arms a step at which it would die.
+func TestNotArmed(t *testing.T) {
+	for _, s := range sources(t, "api", "storage", "runsc", "cri", "agent", "cmd") {
+		for _, f := range s.files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if x, ok := n.(*ast.SelectorExpr); ok && x.Sel.Name == "Arm" {
+					if pkg, ok := x.X.(*ast.Ident); ok && pkg.Name == "failpoint" {
+						t.Errorf("%s calls failpoint.Arm", s.at.Position(n.Pos()))
+					}
+				}
+				return true
+			})
+		}
+	}
+}
