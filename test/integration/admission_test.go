@@ -125,9 +125,7 @@ func TestWakeWaitsGone(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("a pod that waited was deleted within %v", time.Since(began))
-	if left := processesOf(t, m.pods[2].ID); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	m.nothingLeft(m.pods[2])
 	if err := m.bed.RemovePod(m.ctx, m.pods[0].ID); err != nil {
 		t.Fatal(err)
 	}

@@ -175,6 +175,12 @@ func (n *node) removed(p *bed.Pod) {
 	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
 		n.Error(err)
 	}
+	n.nothingLeft(p)
+}
+
+// nothingLeft waits until no process of a pod is left. A sidecar looks for its sandbox once a second.
+func (n *node) nothingLeft(p *bed.Pod) {
+	n.Helper()
 	n.eventually("nothing is left of "+p.Name, func() error {
 		if left := processesOf(n.T, p.ID); len(left) > 0 {
 			return errors.New(strings.Join(left, "\n"))

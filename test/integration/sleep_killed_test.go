@@ -41,15 +41,11 @@ func TestSleepKilledWaking(t *testing.T) {
 	for _, name := range []string{"app", "log"} {
 		n.endedWith(pods[0], name, 137)
 	}
-	if err := n.bed.RemovePod(n.ctx, pods[0].ID); err != nil {
-		t.Error(err)
-	}
+	n.removed(pods[0])
 	for i, p := range pods {
 		if <-answers[i] == nil {
 			t.Errorf("%s was awake: what waits for its wake was not seen", p.Name)
 		}
-		if left := processesOf(t, p.ID); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		n.nothingLeft(p)
 	}
 }

@@ -183,22 +183,12 @@ func TestSleepEnds(t *testing.T) {
 			for _, name := range []string{"app", "log"} {
 				n.endedWith(p, name, tc.want)
 			}
-			if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
-				t.Error(err)
-			}
-			if left := processesOf(t, p.ID); len(left) > 0 {
-				t.Errorf("left: %q", left)
-			}
+			n.removed(p)
 		})
 	}
 	p := n.sleeper("removed", "--mib", "8")
 	n.asleep(p)
-	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
-		t.Error(err)
-	}
-	if left := processesOf(t, p.ID); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	n.removed(p)
 }
 
 // processesOf returns the command lines of processes that name a pod.
@@ -434,12 +424,7 @@ func TestSleepShimKilled(t *testing.T) {
 		t.Log(line)
 	}
 	n.signal(n.shimOf(p.ID), syscall.SIGKILL)
-	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
-		t.Error(err)
-	}
-	if left := processesOf(t, p.ID); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	n.removed(p)
 }
 
 // shimOf returns the process of a container's shim.
@@ -490,10 +475,5 @@ func (n *node) damageAsleep(at place) {
 	}
 	n.endedWith(p, "app", 128)
 	n.endedWith(p, "log", 128)
-	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
-		n.Error(err)
-	}
-	if left := processesOf(n.T, p.ID); len(left) > 0 {
-		n.Errorf("left: %q", left)
-	}
+	n.removed(p)
 }

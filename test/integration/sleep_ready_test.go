@@ -277,21 +277,7 @@ func TestReadyKilled(t *testing.T) {
 	for _, name := range []string{"app", "log"} {
 		n.endedWith(p, name, 255)
 	}
-	n.gone(p)
-}
-
-// gone removes a pod and checks that nothing is left of it.
-func (n *node) gone(p *bed.Pod) {
-	n.Helper()
-	if err := n.bed.RemovePod(n.ctx, p.ID); err != nil {
-		n.Error(err)
-	}
-	n.eventually("nothing is left", func() error {
-		if left := processesOf(n.T, p.ID); len(left) > 0 {
-			return fmt.Errorf("left: %q", left)
-		}
-		return nil
-	})
+	n.removed(p)
 }
 
 // TestReadyEnds ends pods that are ready: by SIGKILL, by a signal that asks for it, and by their removal. They end as
@@ -318,7 +304,7 @@ func TestReadyEnds(t *testing.T) {
 		}
 	}
 	for _, p := range pods {
-		n.gone(p)
+		n.removed(p)
 	}
 }
 

@@ -106,7 +106,7 @@ func (k *killed) hasEnded() {
 			return err
 		})
 	}
-	k.gone(k.p)
+	k.removed(k.p)
 	k.ended++
 	k.p = nil
 }
