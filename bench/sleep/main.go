@@ -66,7 +66,7 @@ func parse(args []string) (p plan, err error) {
 	f.IntVar(&p.toWake, "wakes", math.MaxInt, "pods that dense wakes at most; by default all")
 	f.DurationVar(&p.idleTime, "idle-time", time.Minute, "how long idle measures")
 	f.DurationVar(&p.workTime, "work-time", 10*time.Minute, "how long the pods of false work")
-	slept := f.String("slept", "1m,10m", "how long the pods of long sleep, of the kinds that are named beside it")
+	slept := f.String("slept", "1m,10m", "how long the pods of long sleep")
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}

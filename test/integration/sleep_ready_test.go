@@ -38,8 +38,13 @@ func (n *node) ready(p *bed.Pod) {
 	if err := n.topsReady(p, true); err != nil {
 		n.Error(err)
 	}
-	if n.sandboxOfReady(p) == 0 {
-		n.Error("nothing runs for it")
+	sandbox := n.sandboxOfReady(p)
+	if sandbox == 0 {
+		n.Fatal("nothing runs for it")
+	}
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", sandbox)); repaired() &&
+		(err != nil || !strings.Contains(string(status), "Seccomp:\t2\n")) {
+		n.Errorf("its sandbox waits without system call filters: %v\n%s", err, status)
 	}
 	waits := slices.ContainsFunc(pidsOf(n.T, p.Container("app")), func(pid int) bool {
 		return strings.Contains(commandOf(pid), " --go-fd=")

@@ -30,9 +30,9 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// agentFloors are the floors of room agent, from the top. Those who speak with others decide what is done. A floor below
-// does it, and the next one knows which bytes a sandbox needs, and which snapshots there are. What is a directory with a
-// slash at its end stands for all packages below it. What is not here is on the ground.
+// agentFloors are the floors of room agent, from the top. Those who speak with others decide what is done. A floor
+// below does it, and the next one knows which bytes a sandbox needs, and which snapshots there are. What is a directory
+// with a slash at its end stands for all packages below it. What is not here is on the ground.
 var agentFloors = [][]string{
 	{"agent", "agent/kube"}, // make the parts and connect them
 	{"agent/local", "agent/kube/"},
