@@ -178,6 +178,8 @@ type Options struct {
 	WakeToEnd bool
 	// Ignored does not keep a pod from falling asleep, and does not wake it.
 	Ignored []traffic.Ignored
+	// AnswerWithin is for how long a request that is not answered keeps a pod from falling asleep. 0: it does not.
+	AnswerWithin time.Duration
 	// sentry, if set, is a sentry that has started the save by itself.
 	sentry *sentry
 	// Accepted and Spooled, if set, are called once each when the request has come that far. A warning says what a restore

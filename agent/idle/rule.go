@@ -16,6 +16,9 @@ type Rule struct {
 	Packets float64
 	Probes  []Probe
 	Ignored []traffic.Ignored // is not counted
+	// AnswerWithin is for how long a request counts as use if it is not answered. 0: it does not. Counters do not show it:
+	// whoever puts the pod to sleep looks.
+	AnswerWithin time.Duration
 }
 
 // Probe is what one probe of the kubelet sends.

@@ -34,7 +34,7 @@ const (
 	Processor              // its sandbox took more processor time than an idle pod takes
 	Session                // a session by exec or of a forwarded port was open, or a process that exec has started ran
 	Work                   // it was being loaded or saved
-	Falling                // packets came while it went to sleep
+	Falling                // packets came while it went to sleep, or a client waited for its answer
 	causes
 )
 
@@ -63,7 +63,7 @@ func (u Use) says(c Cause) string {
 	case Work:
 		return "it was being restored or checkpointed"
 	}
-	return "packets came whenever it was about to sleep"
+	return "packets came, or a client waited for its answer, whenever it was about to sleep"
 }
 
 // senders says who sends most packets.

@@ -62,7 +62,7 @@ func (s *shimService) decideRestore(ctx context.Context, req *localv1.AskRestore
 	choice, err := s.choose(ctx, podRef(req.Annotations), req, past)
 	choice.IgnoreVolumes = req.Annotations[podsnapshotv1.AnnotationVolumeCheck] == podsnapshotv1.VolumeCheckIgnore
 	resp := s.prepare(ctx, req, choice, err)
-	resp.ExecProbes = choice.Probes
+	resp.ExecProbes, resp.ReadinessProbes = choice.Probes, choice.Readiness
 	return resp
 }
 

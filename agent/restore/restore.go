@@ -150,6 +150,8 @@ type Choice struct {
 	Containers int
 	// Probes are what the kubelet runs in the pod's containers by exec, whatever the choice is.
 	Probes []*localv1.ExecProbe
+	// Readiness are the kubelet's readiness probes over the network, whatever the choice is.
+	Readiness []*localv1.ReadinessProbe
 
 	// Inherited: the cluster has made the snapshot of a sleep one that serves the successors of its pod.
 	Inherited bool

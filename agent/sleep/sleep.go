@@ -105,7 +105,7 @@ func (s *Sleeps) Join(c Cluster) { s.cluster = c }
 // is replicated in the background. If anything fails, or a packet comes for the pod meanwhile, the pod runs on. Of o,
 // it sets what concerns the sleep.
 func (s *Sleeps) Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error) {
-	o.Handover, o.NoWait = &handover{s, o.WakeToEnd, o.Ignored}, true
+	o.Handover, o.NoWait = &handover{s, o.WakeToEnd, o.Ignored, o.AnswerWithin}, true
 	f, err := s.Checkpoints.Checkpoint(ctx, life, o)
 	s.Metrics.Slept(err)
 	s.Ready.Changed()
@@ -291,15 +291,16 @@ func (s *Sleeps) WakeFailed(pod snapshot.PodRef, sandbox string, err error) {
 
 // handover implements checkpoint.Handover.
 type handover struct {
-	s         *Sleeps
-	wakeToEnd bool
-	ignored   []traffic.Ignored
+	s            *Sleeps
+	wakeToEnd    bool
+	ignored      []traffic.Ignored
+	answerWithin time.Duration
 }
 
 // Watch implements checkpoint.Handover.
 func (h *handover) Watch(ctx context.Context, pod *cri.Pod, containers []string) error {
 	err := h.s.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{
-		Verb: sleep.Watch, Containers: containers, Ignored: h.ignored,
+		Verb: sleep.Watch, Containers: containers, Ignored: h.ignored, AnswerWithin: h.answerWithin,
 	})
 	if err != nil {
 		return err

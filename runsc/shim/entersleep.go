@@ -62,6 +62,7 @@ func (z *entering) prepare(ctx context.Context, o sleep.Order) (err error) {
 	if z.running, err = z.named(append(slices.Clone(o.Containers), z.c.bundle.id)); err != nil {
 		return err
 	}
+	z.sleepsOn.Store(false)
 	z.probing.begin(ctx, func() bool { return onlyProbes(&z.mu, z.running) })
 	if err := z.each(ctx, z.checkSleepable); err != nil {
 		return err
@@ -74,6 +75,9 @@ func (z *entering) prepare(ctx context.Context, o sleep.Order) (err error) {
 	z.watch.Store(w)
 	if err = w.Quiet(ctx, quietTime); err == nil {
 		err = z.s.sentry.Settled(ctx)
+	}
+	if err == nil && o.AnswerWithin > 0 {
+		err = z.s.sentry.Answered(ctx, o.AnswerWithin, o.Ignored)
 	}
 	if err == nil {
 		go z.awaitTraffic(w)

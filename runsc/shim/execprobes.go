@@ -29,7 +29,7 @@ import (
 // an input. It is answered with success, and nothing is run, in four cases:
 //
 //   - The pod sleeps: a liveness or readiness probe does not wake it. Nor does a preStop hook, unless the pod is to be
-//     woken to end.
+//     woken to end. If the pod could not be woken, a readiness probe is answered with failure.
 //   - The agent wants the pod to sleep: a liveness or readiness probe does not keep it awake.
 //   - The sandbox waits for its other containers. The kubelet creates the next one only after the startup probe or the
 //     postStart hook of the one before has succeeded, and gVisor loads only when all are there.
@@ -40,8 +40,9 @@ const probesFile = "diapause-probes"
 
 // execCommand is what the kubelet runs.
 type execCommand struct {
-	Kind localv1.ExecProbe_Kind `json:"kind,omitempty"`
-	Args []string               `json:"args"`
+	Kind      localv1.ExecProbe_Kind `json:"kind,omitempty"`
+	Args      []string               `json:"args"`
+	Readiness bool                   `json:"readiness,omitempty"` // a readiness probe, and no liveness probe
 }
 
 // noteProbes keeps what the agent says that the kubelet runs.
@@ -51,7 +52,7 @@ func (b bundle) noteProbes(probes []*localv1.ExecProbe) error {
 	}
 	all := make(map[string][]execCommand) // by container name
 	for _, p := range probes {
-		all[p.GetContainer()] = append(all[p.GetContainer()], execCommand{p.GetKind(), p.GetCommand()})
+		all[p.GetContainer()] = append(all[p.GetContainer()], execCommand{p.GetKind(), p.GetCommand(), p.GetReadiness()})
 	}
 	data, err := json.Marshal(all)
 	if err == nil {
@@ -64,7 +65,7 @@ func (b bundle) noteProbes(probes []*localv1.ExecProbe) error {
 }
 
 // kinds are what a process of the kubelet may be: one command may serve for several.
-type kinds struct{ probe, startup, postStart, preStop bool }
+type kinds struct{ probe, readiness, startup, postStart, preStop bool }
 
 // kindsOf returns what of the kubelet's a process in a container with that name may be.
 func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) {
@@ -85,6 +86,7 @@ func (b bundle) kindsOf(container string, r *task.ExecProcessRequest) (k kinds) 
 	for _, c := range all[container] {
 		if slices.Equal(c.Args, process.Args) {
 			k.probe = k.probe || c.Kind == localv1.ExecProbe_PROBE
+			k.readiness = k.readiness || c.Readiness
 			k.startup = k.startup || c.Kind == localv1.ExecProbe_STARTUP
 			k.postStart = k.postStart || c.Kind == localv1.ExecProbe_POST_START
 			k.preStop = k.preStop || c.Kind == localv1.ExecProbe_PRE_STOP
@@ -148,6 +150,7 @@ func onlyProbes(mu *sync.Mutex, all []*resident) (some bool) {
 // probed is a probe or a hook that is answered, as if it had run and succeeded. Its methods may be called concurrently.
 type probed struct {
 	stdout, stderr string
+	status         uint32        // its exit status
 	once           sync.Once     // closes done
 	done           chan struct{} // closed when containerd has asked for its start: it has ended then, too
 	at             time.Time     // of its end; set before done is closed
@@ -173,8 +176,8 @@ func (a *answeredExecs) of(container, exec string) *probed {
 	return a.all[execName{container, exec}]
 }
 
-// answer answers a probe.
-func (a *answeredExecs) answer(r *task.ExecProcessRequest) (*types.Empty, error) {
+// answer answers a probe with an exit status.
+func (a *answeredExecs) answer(r *task.ExecProcessRequest, status uint32) (*types.Empty, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.all) >= maxProbed {
@@ -184,7 +187,9 @@ func (a *answeredExecs) answer(r *task.ExecProcessRequest) (*types.Empty, error)
 	if a.all == nil {
 		a.all = make(map[execName]*probed)
 	}
-	a.all[execName{r.ID, r.ExecID}] = &probed{stdout: r.Stdout, stderr: r.Stderr, done: make(chan struct{})}
+	a.all[execName{r.ID, r.ExecID}] = &probed{
+		stdout: r.Stdout, stderr: r.Stderr, status: status, done: make(chan struct{}),
+	}
 	return &types.Empty{}, nil
 }
 
@@ -192,8 +197,13 @@ func (a *answeredExecs) answer(r *task.ExecProcessRequest) (*types.Empty, error)
 func (a *answeredExecs) forget(container, exec string) *task.DeleteResponse {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.all, execName{container, exec})
-	return &task.DeleteResponse{Pid: 1, ExitedAt: protobuf.ToTimestamp(time.Now())}
+	resp := &task.DeleteResponse{Pid: 1, ExitedAt: protobuf.ToTimestamp(time.Now())}
+	name := execName{container, exec}
+	if p := a.all[name]; p != nil {
+		resp.ExitStatus = p.status
+	}
+	delete(a.all, name)
+	return resp
 }
 
 // forgetAll forgets what was answered for a container that is deleted.
@@ -220,7 +230,7 @@ func (p *probed) start(ctx context.Context) (*task.StartResponse, error) {
 func (p *probed) wait(ctx context.Context) (*task.WaitResponse, error) {
 	select {
 	case <-p.done:
-		return &task.WaitResponse{ExitedAt: protobuf.ToTimestamp(p.at)}, nil
+		return &task.WaitResponse{ExitStatus: p.status, ExitedAt: protobuf.ToTimestamp(p.at)}, nil
 	case <-ctx.Done():
 		return nil, errgrpc.ToGRPC(context.Cause(ctx))
 	}
@@ -230,7 +240,7 @@ func (p *probed) state(r *task.StateRequest) *task.StateResponse {
 	resp := &task.StateResponse{ID: r.ID, ExecID: r.ExecID, Pid: 1, Stdout: p.stdout, Stderr: p.stderr}
 	select {
 	case <-p.done:
-		resp.Status, resp.ExitedAt = tasktypes.Status_STOPPED, protobuf.ToTimestamp(p.at)
+		resp.Status, resp.ExitStatus, resp.ExitedAt = tasktypes.Status_STOPPED, p.status, protobuf.ToTimestamp(p.at)
 	default:
 		resp.Status = tasktypes.Status_CREATED
 	}

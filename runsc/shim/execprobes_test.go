@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -96,6 +97,12 @@ func TestHostileKindsOf(t *testing.T) {
 // TestAnswerProbe has a probe of a container that sleeps answered, as containerd asks for it: by Exec, Wait, Start,
 // State and Delete.
 func TestAnswerProbe(t *testing.T) {
+	for _, status := range []uint32{0, 1} {
+		t.Run(fmt.Sprint("status ", status), func(t *testing.T) { answersProbe(t, status) })
+	}
+}
+
+func answersProbe(t *testing.T, status uint32) {
 	x := &resident{id: "container"}
 	z := newSleepService(t.Context(), nil, testContainers(t, agent{}, pod{}, nil), nil)
 	z.all[x.id] = x
@@ -116,7 +123,7 @@ func TestAnswerProbe(t *testing.T) {
 			output <- err
 		}()
 	}
-	if _, err := z.probes.answer(r); err != nil {
+	if _, err := z.probes.answer(r, status); err != nil {
 		t.Fatal(err)
 	}
 	is := &task.StateRequest{ID: r.ID, ExecID: r.ExecID}
@@ -134,7 +141,7 @@ func TestAnswerProbe(t *testing.T) {
 	if _, err := z.Start(t.Context(), &task.StartRequest{ID: r.ID, ExecID: r.ExecID}); err != nil {
 		t.Fatal(err)
 	}
-	if w := <-waited; w.GetExitStatus() != 0 || w.GetExitedAt().AsTime().IsZero() {
+	if w := <-waited; w.GetExitStatus() != status || w.GetExitedAt().AsTime().IsZero() {
 		t.Errorf("its end: %v", w)
 	}
 	for range 2 {
@@ -142,7 +149,7 @@ func TestAnswerProbe(t *testing.T) {
 			t.Errorf("its output: %v", err)
 		}
 	}
-	if s, err := z.State(t.Context(), is); err != nil || s.Status != tasktypes.Status_STOPPED || s.ExitStatus != 0 {
+	if s, err := z.State(t.Context(), is); err != nil || s.Status != tasktypes.Status_STOPPED || s.ExitStatus != status {
 		t.Errorf("after its start: %v, %v", s, err)
 	}
 	_, err := z.Kill(t.Context(), &task.KillRequest{ID: r.ID, ExecID: r.ExecID, Signal: 9})
@@ -150,7 +157,7 @@ func TestAnswerProbe(t *testing.T) {
 		t.Errorf("a signal for it: %v", err)
 	}
 	d, err := z.Delete(t.Context(), &task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
-	if err != nil || d.ExitStatus != 0 || len(z.probes.all) > 0 {
+	if err != nil || d.ExitStatus != status || len(z.probes.all) > 0 {
 		t.Errorf("%v, %v, %d left", d, err, len(z.probes.all))
 	}
 }
@@ -327,7 +334,7 @@ func TestHostileHookLate(t *testing.T) {
 	var a answeredExecs
 	for i := range maxProbed + 1 {
 		r := &task.ExecProcessRequest{ID: "a", ExecID: strconv.Itoa(i)}
-		if _, err := a.answer(r); (err != nil) != (i == maxProbed) {
+		if _, err := a.answer(r, 0); (err != nil) != (i == maxProbed) {
 			t.Fatalf("answer %d: %v", i, err)
 		}
 	}

@@ -25,6 +25,7 @@ type podSleep struct {
 	lowPower  *lowpower.Mode        // of this process, while the pod sleeps
 	probing   probing               // probes by exec that are answered for a pod that is to sleep
 	damaged   atomic.Bool           // the agent has said that its snapshot cannot be read
+	sleepsOn  atomic.Bool           // a wake has failed, and it sleeps on: its readiness probes fail
 	signalled atomic.Bool           // while it sleeps: a signal that tells a container to end wakes the pod
 	watch     atomic.Pointer[watch] // of its packets, from Armed to the end of the sleep; stored with the turn
 	network   *sleep.Network        // set before the sandbox starts; nil: the pod has none of its own, and cannot sleep

@@ -12,6 +12,7 @@ import (
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/shim/limits"
 	"diapause.dev/runsc/shim/sentry"
+	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
@@ -46,7 +47,8 @@ type sandbox struct {
 	volumes  volumes
 	lease    *lease.Lease // of the sandbox's pause
 
-	namespace string // of containerd
+	namespace string            // of containerd
+	readiness []sleep.Readiness // the pod's readiness probes over the network
 
 	// Set by newSleepService.
 	wake    func(ctx context.Context, cause string) error // wakes the pod if it sleeps
@@ -203,6 +205,14 @@ func (s *sandbox) offer(ctx context.Context, annotations map[string]string, pref
 	return nil
 }
 
+// probeKinds has the kinds of probes that the agent names.
+var probeKinds = map[localv1.ReadinessProbe_Kind]sleep.ProbeKind{
+	localv1.ReadinessProbe_TCP:  sleep.ProbeTCP,
+	localv1.ReadinessProbe_HTTP: sleep.ProbeHTTP,
+	localv1.ReadinessProbe_GRPC: sleep.ProbeGRPC,
+}
+
+// ask asks the agent how the sandbox is to start, and keeps what it says of the kubelet's probes.
 func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.AskRestoreResponse, error) {
 	namespace, _ := namespaces.Namespace(ctx)
 	resp, err := s.agent.ask(ctx, s.pod, &localv1.AskRestoreRequest{
@@ -212,6 +222,12 @@ func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.
 		Bundle:              r.Bundle,
 		MemoryLimit:         s.pod.memoryLimit(),
 	})
+	s.readiness = nil
+	for _, p := range resp.GetReadinessProbes() {
+		s.readiness = append(s.readiness, sleep.Readiness{
+			Kind: probeKinds[p.GetKind()], Port: uint16(p.GetPort()), Target: p.GetTarget(),
+		})
+	}
 	if err := s.bundle.noteProbes(resp.GetExecProbes()); err != nil {
 		log.L.WithError(err).Warn("probes by exec wake the pod")
 	}

@@ -141,12 +141,15 @@ func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*t
 		is = z.c.bundle.kindsOf(x.name, r)
 	}
 	release, ok := z.state.Through()
+	if !ok && is.readiness && z.sleepsOn.Load() {
+		return z.probes.answer(r, 1)
+	}
 	if !ok && (is.probe || is.preStop && !z.signalled.Load()) {
-		return z.probes.answer(r)
+		return z.probes.answer(r, 0)
 	}
 	if ok && is.probe && z.probing.answers(z.s) {
 		release()
-		return z.probes.answer(r)
+		return z.probes.answer(r, 0)
 	}
 	if !ok {
 		var err error
@@ -156,7 +159,7 @@ func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*t
 	}
 	defer release()
 	if hook := is.postStart && z.c.starter.recent.takeHook(r.ID); hook || is != (kinds{}) && z.c.progress.incomplete() {
-		return z.probes.answer(r)
+		return z.probes.answer(r, 0)
 	}
 	resp, err := z.TaskServiceExt.Exec(ctx, r)
 	if err == nil && x != nil {

@@ -194,6 +194,7 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 		}
 		z.warn(z.s.pod.remember(z.reminder), "note that it could not be woken")
 		z.discard()
+		z.failReadiness()
 		z.move(ctx, sleepstate.Fail)
 		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since, ready: ready != notReady}
 		return z.failed
@@ -210,6 +211,15 @@ func (z *waking) wakeNow(cause string, began time.Time) error {
 		},
 	})
 	return nil
+}
+
+// failReadiness has the pod's readiness probes fail: it cannot answer, and is to get no requests. Its liveness probes
+// succeed, or the kubelet would end it.
+func (z *waking) failReadiness() {
+	z.sleepsOn.Store(true)
+	if w := z.watch.Load(); w != nil {
+		w.FailReadiness(z.s.readiness)
+	}
 }
 
 // discard ends what is left of a wake that has failed before the sandbox ran. The pod's addresses stay: its network is

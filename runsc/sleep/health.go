@@ -10,10 +10,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// What a probe by gRPC asks, and the answer: a message of 2 bytes with the status SERVING, as grpc.health.v1 has it.
+// What a probe by gRPC asks, and the answers: messages of 2 bytes with the status SERVING or NOT_SERVING, as
+// grpc.health.v1 has them.
 const (
 	healthPath = "/grpc.health.v1.Health/Check"
 	serving    = "\x00\x00\x00\x00\x02\x08\x01"
+	notServing = "\x00\x00\x00\x00\x02\x08\x02"
 )
 
 // maxHealth bounds what one probe by gRPC may send, in bytes.
@@ -28,6 +30,7 @@ var errNoHealth = errors.New("not a check of health by gRPC")
 // health is the server's side of a connection on which the health of a pod is checked by gRPC, over HTTP/2 (RFC 9113)
 // without TLS.
 type health struct {
+	status   string // the answer
 	received int    // bytes
 	rest     []byte // what has come and is no whole frame yet
 	greeted  bool   // the client's preface has come
@@ -36,8 +39,11 @@ type health struct {
 	framer   *http2.Framer
 }
 
-func newHealth() *health {
-	h := new(health)
+func newHealth(failing failures) *health {
+	h := &health{status: serving}
+	if failing.of(ProbeGRPC) {
+		h.status = notServing
+	}
 	h.framer = http2.NewFramer(&h.out, &h.in)
 	h.framer.SetMaxReadFrameSize(maxHealth)
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -113,7 +119,7 @@ func (h *health) takeFrame() error {
 	return nil
 }
 
-// answer says that the pod is healthy.
+// answer says whether the pod is healthy.
 func (h *health) answer() error {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -131,6 +137,6 @@ func (h *health) answer() error {
 	return errors.Join(
 		head(false, hpack.HeaderField{Name: ":status", Value: "200"},
 			hpack.HeaderField{Name: "content-type", Value: "application/grpc"}),
-		h.framer.WriteData(h.stream, false, []byte(serving)),
+		h.framer.WriteData(h.stream, false, []byte(h.status)),
 		head(true, hpack.HeaderField{Name: "grpc-status", Value: "0"}))
 }

@@ -32,9 +32,13 @@ func TestHealth(t *testing.T) {
 	defer w.Close()
 	w.Answer()
 	for i := range 3 {
-		if err := check(t, podIP+":5000"); err != nil {
-			t.Fatalf("probe %d: %v", i, err)
+		if status := check(t, podIP+":5000"); status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Fatalf("probe %d: %v", i, status)
 		}
+	}
+	w.FailReadiness([]Readiness{{Kind: ProbeGRPC, Port: 5000}})
+	if status := check(t, podIP+":5000"); status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("a readiness probe that is to fail: %v", status)
 	}
 	if w.Came() {
 		t.Error("a probe counts as traffic")
@@ -42,7 +46,7 @@ func TestHealth(t *testing.T) {
 }
 
 // check checks the health at an address as the kubelet does.
-func check(t *testing.T, address string) error {
+func check(t *testing.T, address string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -51,14 +55,14 @@ func check(t *testing.T, address string) error {
 			return new(net.Dialer).DialContext(ctx, "tcp", to)
 		}))
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	defer conn.Close()
 	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "web"})
-	if err == nil && resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		t.Errorf("the answer is %v", resp.Status)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return err
+	return resp.Status
 }
 
 // TestHostileHealth sends what is no check of health, whole and byte by byte.
@@ -77,7 +81,7 @@ func TestHostileHealth(t *testing.T) {
 		"an endless header": {headers("\x00\x00\x01", "\x00", "\x82"), true},
 		"data at once":      {"\x00\x00\x01\x00\x01\x00\x00\x00\x01x", false},
 	} {
-		whole, bytewise := newHealth(), newHealth()
+		whole, bytewise := newHealth(nil), newHealth(nil)
 		_, _, err := whole.take([]byte(http2.ClientPreface + tc.data))
 		if (err != nil) != tc.fail {
 			t.Errorf("%s: %v", name, err)
@@ -95,7 +99,7 @@ func TestHostileHealth(t *testing.T) {
 func FuzzHealth(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x03\x01\x04\x00\x00\x00\x01\x82\x84\x86"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h := newHealth()
+		h := newHealth(nil)
 		reply, _, err := h.take(append([]byte(http2.ClientPreface), b...))
 		if err == nil && len(reply) > 4*maxHealth || len(h.rest) > maxHealth {
 			t.Errorf("a reply of %d bytes, %d kept", len(reply), len(h.rest))

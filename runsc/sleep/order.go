@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"diapause.dev/runsc/traffic"
 )
@@ -17,9 +18,9 @@ const Annotation = "diapause.dev/sleep-order"
 // ErrInvalid is the kind of error for a malformed order.
 var ErrInvalid = errors.New("invalid order about a pod's sleep")
 
-// ErrTraffic is the kind of error for a pod that did not fall asleep because a packet came for it, or somebody woke it.
-// It runs on.
-var ErrTraffic = errors.New("packets came for the pod, or it was woken, while it was going to sleep")
+// ErrTraffic is the kind of error for a pod that did not fall asleep because a packet came for it, a client waits for
+// its answer, or somebody woke it. It runs on.
+var ErrTraffic = errors.New("packets came for the pod, a client waits for its answer, or it was woken")
 
 // ErrUnfit is the kind of error for a pod that cannot sleep now, or never. It runs on.
 var ErrUnfit = errors.New("the pod cannot sleep")
@@ -72,11 +73,14 @@ type Order struct {
 	Containers []string `json:"containers,omitempty"` // of Watch: ids of all containers that run, without the sandbox
 	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count and Senders: what
 	// does not count.
-	Ignored   []traffic.Ignored `json:"ignored,omitempty"`
-	WakeToEnd bool              `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
-	Cause     string            `json:"cause,omitempty"`     // of Wake
-	Load      bool              `json:"load,omitempty"`      // of MakeReady: with the repaired build of runsc alone
-	Status    int               `json:"status,omitempty"`    // exit status, of End
+	Ignored []traffic.Ignored `json:"ignored,omitempty"`
+	// AnswerWithin, of Watch: for how long a request counts as use of the pod if it is not answered, in nanoseconds. 0:
+	// not at all. gVisor's own build does not tell.
+	AnswerWithin time.Duration `json:"answerWithin,omitempty"`
+	WakeToEnd    bool          `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
+	Cause        string        `json:"cause,omitempty"`     // of Wake
+	Load         bool          `json:"load,omitempty"`      // of MakeReady: with the repaired build of runsc alone
+	Status       int           `json:"status,omitempty"`    // exit status, of End
 	// Asleep, of End: if the pod is awake, that is an error of kind ErrUnfit, and the pod runs on.
 	Asleep bool `json:"asleep,omitempty"`
 }
@@ -115,6 +119,9 @@ func (o Order) check() error {
 		}
 	default:
 		return errors.New("unknown verb")
+	}
+	if o.AnswerWithin < 0 {
+		return fmt.Errorf("an answer within %s", o.AnswerWithin)
 	}
 	if len(o.Containers) > maxContainers {
 		return fmt.Errorf("%d containers, want at most %d", len(o.Containers), maxContainers)

@@ -35,18 +35,23 @@ const (
 // maxReply bounds the data in one segment of an answer, in bytes. It fits into any network of IPv6.
 const maxReply = 1200
 
-// success answers an HTTP probe.
-const success = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+// What answers an HTTP probe.
+const (
+	success = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+	failure = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
 
 // probes answers the kubelet's probes for a pod that sleeps: it accepts a connection, answers an HTTP request with
-// success, also over TLS, and closes the connection. It answers a check of health by gRPC likewise. What is neither
-// wakes the pod, and the connection is reset: the kubelet probes again. It belongs to one goroutine.
+// success, also over TLS, and closes the connection. It answers a check of health by gRPC likewise. Readiness probes that
+// are to fail get a failure. What is neither wakes the pod, and the connection is reset: the kubelet probes again. It
+// belongs to one goroutine.
 //
 // It is no whole TCP: a segment that is not the next one is answered with what was received so far, and nothing is
 // sent again by itself. Between two ends of a veth pair segments neither get lost nor overtake each other.
 type probes struct {
-	is  Prober // nil: nothing is a probe
-	all map[Connection]*probe
+	is      Prober                     // nil: nothing is a probe
+	failing func(port uint16) failures // nil: none fails
+	all     map[Connection]*probe
 }
 
 // probe is one connection.
@@ -55,6 +60,7 @@ type probe struct {
 	next, expected uint32 // sequence numbers: of what is sent next, and of what is to come
 	closed, ended  bool   // the pod's side is, and the kubelet's
 	foreign        bool   // the sandbox had it before the pod slept
+	failing        failures
 	dialog         dialog // nil: nothing was asked yet
 	begun          time.Time
 }
@@ -71,25 +77,33 @@ type dialog interface {
 // errNoProbe is the error for what the kubelet's probes do not say.
 var errNoProbe = errors.New("not a probe")
 
-// begin returns the dialog that begins with data.
-func begin(data []byte) dialog {
+// begin returns the dialog that begins with data, in which some readiness probes fail.
+func begin(data []byte, failing failures) dialog {
 	switch {
 	case isHTTP2(data):
-		return newHealth()
+		return newHealth(failing)
 	case isTLS(data):
-		return newSecret()
+		return newSecret(failing)
 	}
-	return plain{}
+	return plain{failing}
 }
 
 // plain is a dialog by HTTP.
-type plain struct{}
+type plain struct{ failing failures }
 
-func (plain) take(data []byte) (reply []byte, last bool, err error) {
+func (d plain) take(data []byte) (reply []byte, last bool, err error) {
 	if !isHTTP(data) {
 		return nil, false, errNoProbe
 	}
-	return []byte(success), true, nil
+	return []byte(response(data, d.failing)), true, nil
+}
+
+// response returns what answers an HTTP request.
+func response(request []byte, failing failures) string {
+	if failing.asked(request) {
+		return failure
+	}
+	return success
 }
 
 func (plain) end() {}
@@ -166,6 +180,13 @@ func (ps *probes) start(h *host, key Connection, s *segment, slept bool) (v verd
 	if p.foreign {
 		return ignore, nil, true
 	}
+	if ps.failing != nil {
+		p.failing = ps.failing(s.to.Port())
+	}
+	if p.failing.of(ProbeTCP) {
+		ps.forget(key)
+		return answer, h.reply(s, 0, p.expected, tcpReset|tcpAck, nil), true
+	}
 	return answer, h.reply(s, p.first, p.expected, tcpSyn|tcpAck, nil), true
 }
 
@@ -212,7 +233,7 @@ func (p *probe) take(h *host, s *segment) (v verdict, reply []byte) {
 // say answers what has come. Last says that the connection is to be closed then.
 func (p *probe) say(data []byte, fin bool) (reply []byte, last bool, err error) {
 	if p.dialog == nil {
-		p.dialog = begin(data)
+		p.dialog = begin(data, p.failing)
 	}
 	reply, last, err = p.dialog.take(data)
 	return reply, last || fin, err

@@ -120,6 +120,50 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestReadinessFails: while a pod cannot be woken, its readiness probes fail, and no others, whatever it listens to.
+func TestReadinessFails(t *testing.T) {
+	failing := failures{
+		{Kind: ProbeHTTP, Port: 8080, Target: "/ready?full=1"}, {Kind: ProbeTCP, Port: 9090}, {Kind: ProbeHTTP, Port: 8443, Target: "/"},
+	}
+	of := func(port uint16) (f failures) {
+		for _, r := range failing {
+			if r.Port == port {
+				f = append(f, r)
+			}
+		}
+		return f
+	}
+	for target, want := range map[string]string{
+		"/ready?full=1": failure, "ready?full=1": failure, "/ready": success, "/": success, "/live": success,
+	} {
+		c := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8080")
+		c.ps.failing = of
+		c.send(tcpSyn, "")
+		c.send(tcpAck|tcpPush, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if string(c.received) != want || !c.fin || c.resets {
+			t.Errorf("%s: answer %q, closed %v, reset %v", target, c.received, c.fin, c.resets)
+		}
+	}
+	for to, resets := range map[string]bool{"10.1.0.7:8080": false, "10.1.0.7:9090": true} {
+		c := toProbe(t, "10.1.0.1:40000", to)
+		c.ps.failing = of
+		c.send(tcpSyn, "")
+		if c.resets != resets || c.lastValue != answer {
+			t.Errorf("%s by TCP: reset %v, %v", to, c.resets, c.lastValue)
+		}
+	}
+	secret := toProbe(t, "10.1.0.1:40000", "10.1.0.7:8443")
+	secret.ps.failing = of
+	secret.send(tcpSyn, "")
+	conn := tls.Client(&wire{client: secret}, &tls.Config{InsecureSkipVerify: true})
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); err != nil || string(got) != failure {
+		t.Errorf("by HTTPS: %q, %v", got, err)
+	}
+}
+
 // over checks that the waker knows that both sides are closed, and has nothing else of the connection.
 func (c *client) over() {
 	c.t.Helper()

@@ -28,6 +28,7 @@ var errNoSecret = errors.New("not a probe by HTTPS")
 type secret struct {
 	net.Conn // nil: what TLS does not need
 
+	failing  failures
 	received int // bytes
 	rest     []byte
 	out      bytes.Buffer
@@ -39,8 +40,8 @@ type secret struct {
 	more func(struct{}) bool
 }
 
-func newSecret() *secret {
-	s := new(secret)
+func newSecret(failing failures) *secret {
+	s := &secret{failing: failing}
 	s.next, s.stop = iter.Pull(func(more func(struct{}) bool) {
 		s.more = more
 		s.err = s.answer()
@@ -80,7 +81,7 @@ func (s *secret) answer() error {
 	if err != nil || !isHTTP(request[:n]) {
 		return fmt.Errorf("%w: %w", errNoSecret, err)
 	}
-	_, err = io.WriteString(c, success)
+	_, err = io.WriteString(c, response(request[:n], s.failing))
 	return errors.Join(err, c.Close())
 }
 

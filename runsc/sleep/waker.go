@@ -43,6 +43,7 @@ type Waker struct {
 // watcher has what it reads at the interfaces of a pod looked at.
 type watcher struct {
 	sockets  []*socket
+	failing  atomic.Pointer[[]Readiness] // nil: all probes succeed
 	serving  sync.WaitGroup
 	incoming func(s *socket, data []byte) // takes what comes for the pod: a frame behind the kernel's header
 	outgoing func(s *socket, frame []byte)
@@ -119,9 +120,23 @@ func (w *watcher) openAll(n *Network, prober Prober) error {
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", l.name, err)
 		}
-		w.sockets = append(w.sockets, &socket{link: l, host: l.host(), file: f, probes: probes{is: prober}})
+		w.sockets = append(w.sockets, &socket{
+			link: l, host: l.host(), file: f, probes: probes{is: prober, failing: w.failingAt},
+		})
 	}
 	return nil
+}
+
+// failingAt returns the readiness probes of a port that fail.
+func (w *watcher) failingAt(port uint16) (f failures) {
+	if all := w.failing.Load(); all != nil {
+		for _, r := range *all {
+			if r.Port == port {
+				f = append(f, r)
+			}
+		}
+	}
+	return f
 }
 
 // begin begins to read.

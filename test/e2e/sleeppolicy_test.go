@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/pages"
 	"golang.org/x/sys/unix"
 )
@@ -43,6 +45,53 @@ func TestSleepPolicyUnderKubelet(t *testing.T) {
 	if out := w.kubectl("get", "sleeppolicies", "--no-headers"); !strings.Contains(out, "Valid") {
 		t.Errorf("the policy: %s", out)
 	}
+}
+
+// TestAnswerOwed has a pod asked for what takes far longer than its policy's idleAfter, and costs it nothing. It stays
+// awake until it has answered, and sleeps then. Once the policy's answerWithin is over, it sleeps on a request.
+func TestAnswerOwed(t *testing.T) {
+	t.Parallel()
+	w := begin(t)
+	p := w.run(w.pod("web"))
+	before := w.life(p)
+	answer := w.later(p, 15)
+	w.apply(fmt.Sprintf(sleepPolicy, w.namespace))
+	w.eventually("it answers", func() error {
+		select {
+		case err := <-answer:
+			w.must(err)
+			return nil
+		default:
+			return errors.New("no answer yet")
+		}
+	})
+	if out := w.kubectl("get", "events", "--output=custom-columns=:reason"); strings.Contains(out, podsnapshotv1.ReasonSlept) {
+		t.Errorf("it slept, and owed an answer:\n%s", out)
+	}
+	w.eventually("it sleeps", func() error { return w.condition("web", corev1.ConditionTrue, "") })
+	w.apply(strings.Replace(fmt.Sprintf(sleepPolicy, w.namespace), "600}", "600, answerWithin: 1s}", 1))
+	w.wakesBy("web", "packet", func() { w.whole(p, before) })
+	w.later(p, 300)
+	w.eventually("it sleeps on a request", func() error { return w.condition("web", corev1.ConditionTrue, "") })
+}
+
+// later has a pod asked for an answer that it gives after some seconds. Nothing is sent meanwhile.
+func (w *world) later(p *ready, seconds int) chan error {
+	answer := make(chan error, 1)
+	go func() {
+		t := &http.Transport{DialContext: (&net.Dialer{KeepAlive: -1}).DialContext}
+		defer t.CloseIdleConnections()
+		url := fmt.Sprintf("http://%s/later?seconds=%d", net.JoinHostPort(p.Status.PodIP, "8080"), seconds)
+		r, err := http.NewRequestWithContext(w.ctx, http.MethodGet, url, nil)
+		if err == nil {
+			var resp *http.Response
+			if resp, err = t.RoundTrip(r); err == nil {
+				err = resp.Body.Close()
+			}
+		}
+		answer <- err
+	}()
+	return answer
 }
 
 // TestIgnoredTraffic has a pod sleep that somebody asks all the time, by a port that its policy ignores. While it

@@ -57,6 +57,8 @@ func TestModes(t *testing.T) {
 		{"serve", "GET", "/verify", `"ok":true`},
 		{"serve", "POST", "/dirty?mib_per_s=10", `"mib_per_s":10`},
 		{"serve", "POST", "/dirty?mib_per_s=NaN", "want 0 to"},
+		{"rest", "GET", "/later?seconds=0", `"boot"`},
+		{"rest", "GET", "/later?seconds=-1", "want 0 to"},
 		{"serve", "GET", "/touch?mib=1", `"pages":256`},
 		{"serve", "GET", "/touch?mib=2&pieces=4", `"pages":512`},
 		{"serve", "GET", "/touch?mib=3", "pages"},

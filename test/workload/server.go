@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,11 +28,29 @@ func newServer() *server {
 	s := &server{mux: http.NewServeMux(), life: identity.New(), asked: make(chan struct{})}
 	ask := sync.OnceFunc(func() { close(s.asked) })
 	s.handle("GET /state", func(*http.Request) (any, error) { return s.life.State(), nil })
+	s.handle("GET /later", func(r *http.Request) (any, error) { return s.life.State(), later(r) })
 	s.handle("GET /gap", func(r *http.Request) (any, error) {
 		ask()
 		return s.meter.Report(r.FormValue("reset") == "1"), nil
 	})
 	return s
+}
+
+// maxLater bounds how long an answer can be put off, in seconds.
+const maxLater = 600
+
+// later returns after as many seconds as the request says, or when the asker is gone.
+func later(r *http.Request) error {
+	seconds, err := strconv.Atoi(r.FormValue("seconds"))
+	if err != nil || seconds < 0 || seconds > maxLater {
+		return fmt.Errorf("seconds=%.40q: want 0 to %d", r.FormValue("seconds"), maxLater)
+	}
+	select {
+	case <-time.After(time.Duration(seconds) * time.Second):
+		return nil
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
 }
 
 // handle answers with what f returns as JSON; an error is the asker's.

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,7 +30,9 @@ func execProbesOf(c *corev1.Container) (all []*localv1.ExecProbe) {
 	} {
 		if x.probe != nil && x.probe.Exec != nil {
 			command := expanded(x.probe.Exec.Command, c.Env)
-			all = append(all, &localv1.ExecProbe{Container: c.Name, Command: command, Kind: x.kind})
+			readiness := x.probe == c.ReadinessProbe && !(c.LivenessProbe != nil && c.LivenessProbe.Exec != nil &&
+				slices.Equal(c.LivenessProbe.Exec.Command, x.probe.Exec.Command))
+			all = append(all, &localv1.ExecProbe{Container: c.Name, Command: command, Kind: x.kind, Readiness: readiness})
 		}
 	}
 	if c.Lifecycle == nil {

@@ -31,14 +31,19 @@ func TestExecProbes(t *testing.T) {
 			PostStart: &corev1.LifecycleHandler{Exec: runs("hook", "$(PORT)")},
 			PreStop:   &corev1.LifecycleHandler{Exec: runs("stop", "$(PORT)")},
 		},
-	}, {Name: "bare", Lifecycle: new(corev1.Lifecycle)}}
+	}, {Name: "bare", Lifecycle: new(corev1.Lifecycle)}, {Name: "both", LivenessProbe: probe("x"), ReadinessProbe: probe("x")}}
 	want := []string{
-		`STARTUP side ["up"]`, `PROBE app ["sh" "-c" "a 80 $(PORT) $(NONE) $(cat /x) $ $ $("]`, `PROBE app ["ready"]`,
+		`STARTUP side ["up"]`, `PROBE app ["sh" "-c" "a 80 $(PORT) $(NONE) $(cat /x) $ $ $("]`, `PROBE app ["ready"] ready`,
 		`POST_START app ["hook" "$(PORT)"]`, `PRE_STOP app ["stop" "$(PORT)"]`,
+		`PROBE both ["x"]`, `PROBE both ["x"]`,
 	}
 	var got []string
 	for _, p := range podspec.ExecProbes(pod) {
-		got = append(got, fmt.Sprintf("%v %s %q", p.GetKind(), p.GetContainer(), p.GetCommand()))
+		text := fmt.Sprintf("%v %s %q", p.GetKind(), p.GetContainer(), p.GetCommand())
+		if p.GetReadiness() {
+			text += " ready"
+		}
+		got = append(got, text)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -97,6 +97,11 @@ func ruleOf(p *sleepv1alpha1.SleepPolicy, containers []corev1.Container) (r idle
 			return r, fmt.Errorf("spec.minAwake: %w", err)
 		}
 	}
+	if p.Spec.Idle.AnswerWithin != "" {
+		if r.AnswerWithin, err = time.ParseDuration(p.Spec.Idle.AnswerWithin); err != nil {
+			return r, fmt.Errorf("spec.idle.answerWithin: %w", err)
+		}
+	}
 	if r.Ignored, err = ignored(p.Spec.Ignore); err != nil {
 		return r, err
 	}

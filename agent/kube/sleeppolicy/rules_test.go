@@ -91,9 +91,11 @@ func TestRuleOf(t *testing.T) {
 		{RestartPolicy: &always, ReadinessProbe: probe(15, https)}, // a native sidecar
 	}
 	p := policy("p", "")
+	p.Spec.Idle.AnswerWithin = "2m"
 	got, err := ruleOf(&p, probed(&corev1.Pod{Spec: corev1.PodSpec{Containers: containers, InitContainers: inits}}))
 	want := idle.Rule{
-		After: 90 * time.Second, MinAwake: 10 * time.Second, CPU: 0.05, Packets: 6, Probes: []idle.Probe{
+		After: 90 * time.Second, MinAwake: 10 * time.Second, CPU: 0.05, Packets: 6, AnswerWithin: 2 * time.Minute,
+		Probes: []idle.Probe{
 			{Every: 10 * time.Second, Packets: packetsTCP},
 			{Every: 5 * time.Second, Packets: packetsHTTP},
 			{Every: 20 * time.Second, Packets: packetsGRPC},

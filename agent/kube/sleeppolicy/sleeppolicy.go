@@ -66,6 +66,7 @@ type known struct {
 	dryRun  bool
 	toEnd   bool // it is woken to be ended
 	ignored []traffic.Ignored
+	answer  time.Duration // for how long a request that is not answered counts as use
 	after   time.Duration
 	rest    rest
 	stays   string        // why it is never tried, as an event has said
@@ -170,7 +171,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 	k.rest.note(mark.Since, asleep, time.Now(), rule.After)
 	rule.After = k.rest.longer(rule.After)
 	k.policy, k.dryRun, k.after, k.toEnd = names, policies[0].Spec.DryRun, rule.After, wakesToEnd(policies[0])
-	k.ignored = rule.Ignored
+	k.ignored, k.answer = rule.Ignored, rule.AnswerWithin
 	if asleep {
 		k.failed, k.backoff = false, 0
 	}
@@ -228,7 +229,7 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 		return idle.Verdict{}
 	}
 	policy, dryRun, after := k.policy, k.dryRun, k.after
-	o := checkpoint.Options{Target: ref.UID, WakeToEnd: k.toEnd, Ignored: k.ignored}
+	o := checkpoint.Options{Target: ref.UID, WakeToEnd: k.toEnd, Ignored: k.ignored, AnswerWithin: k.answer}
 	p.mu.Unlock()
 	if dryRun {
 		p.Objects.Events.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,

@@ -44,7 +44,7 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef, past func() (
 	for {
 		news := st.objects.News.Listen()
 		choice, err := st.choose(ctx, pod, past)
-		choice.Probes = podspec.ExecProbes(pod)
+		choice.Probes, choice.Readiness = podspec.ExecProbes(pod), podspec.ReadinessProbes(pod)
 		switch {
 		case err != nil && ctx.Err() != nil && former != nil && !rules.Refused(err): // no time was left for this look
 			return choice, former
@@ -72,7 +72,7 @@ func (st *Starts) Again(ctx context.Context, ref snapshot.PodRef, choice restore
 		return choice, err
 	}
 	choice.Init, choice.Fail = podspec.EndingInits(pod), rules.MustRestore(pod, policy)
-	choice.Probes = podspec.ExecProbes(pod)
+	choice.Probes, choice.Readiness = podspec.ExecProbes(pod), podspec.ReadinessProbes(pod)
 	return choice, nil
 }
 

@@ -185,6 +185,55 @@ func (ExecProbe_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{37, 0}
 }
 
+type ReadinessProbe_Kind int32
+
+const (
+	ReadinessProbe_TCP  ReadinessProbe_Kind = 0
+	ReadinessProbe_HTTP ReadinessProbe_Kind = 1 // or HTTPS
+	ReadinessProbe_GRPC ReadinessProbe_Kind = 2
+)
+
+// Enum value maps for ReadinessProbe_Kind.
+var (
+	ReadinessProbe_Kind_name = map[int32]string{
+		0: "TCP",
+		1: "HTTP",
+		2: "GRPC",
+	}
+	ReadinessProbe_Kind_value = map[string]int32{
+		"TCP":  0,
+		"HTTP": 1,
+		"GRPC": 2,
+	}
+)
+
+func (x ReadinessProbe_Kind) Enum() *ReadinessProbe_Kind {
+	p := new(ReadinessProbe_Kind)
+	*p = x
+	return p
+}
+
+func (x ReadinessProbe_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReadinessProbe_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (ReadinessProbe_Kind) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[3]
+}
+
+func (x ReadinessProbe_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReadinessProbe_Kind.Descriptor instead.
+func (ReadinessProbe_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{38, 0}
+}
+
 type AskEndResponse_Decision int32
 
 const (
@@ -221,11 +270,11 @@ func (x AskEndResponse_Decision) String() string {
 }
 
 func (AskEndResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_proto_enumTypes[3].Descriptor()
+	return file_agent_proto_enumTypes[4].Descriptor()
 }
 
 func (AskEndResponse_Decision) Type() protoreflect.EnumType {
-	return &file_agent_proto_enumTypes[3]
+	return &file_agent_proto_enumTypes[4]
 }
 
 func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
@@ -234,7 +283,7 @@ func (x AskEndResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskEndResponse_Decision.Descriptor instead.
 func (AskEndResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49, 0}
+	return file_agent_proto_rawDescGZIP(), []int{50, 0}
 }
 
 type AskWakeResponse_Decision int32
@@ -270,11 +319,11 @@ func (x AskWakeResponse_Decision) String() string {
 }
 
 func (AskWakeResponse_Decision) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_proto_enumTypes[4].Descriptor()
+	return file_agent_proto_enumTypes[5].Descriptor()
 }
 
 func (AskWakeResponse_Decision) Type() protoreflect.EnumType {
-	return &file_agent_proto_enumTypes[4]
+	return &file_agent_proto_enumTypes[5]
 }
 
 func (x AskWakeResponse_Decision) Number() protoreflect.EnumNumber {
@@ -283,7 +332,7 @@ func (x AskWakeResponse_Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AskWakeResponse_Decision.Descriptor instead.
 func (AskWakeResponse_Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51, 0}
+	return file_agent_proto_rawDescGZIP(), []int{52, 0}
 }
 
 type CheckpointRequest struct {
@@ -3045,9 +3094,11 @@ type AskRestoreResponse struct {
 	// restored.
 	ExecProbes []*ExecProbe `protobuf:"bytes,12,rep,name=exec_probes,json=execProbes,proto3" json:"exec_probes,omitempty"`
 	// Directories to put into volumes that the kubelet writes, before a container of the pod is created: VOLUME/DIRECTORY.
-	Payloads      []string `protobuf:"bytes,13,rep,name=payloads,proto3" json:"payloads,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Payloads []string `protobuf:"bytes,13,rep,name=payloads,proto3" json:"payloads,omitempty"`
+	// The readiness probes over the network, whatever the decision is. They fail while the pod sleeps and cannot be woken.
+	ReadinessProbes []*ReadinessProbe `protobuf:"bytes,14,rep,name=readiness_probes,json=readinessProbes,proto3" json:"readiness_probes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AskRestoreResponse) Reset() {
@@ -3171,12 +3222,20 @@ func (x *AskRestoreResponse) GetPayloads() []string {
 	return nil
 }
 
+func (x *AskRestoreResponse) GetReadinessProbes() []*ReadinessProbe {
+	if x != nil {
+		return x.ReadinessProbes
+	}
+	return nil
+}
+
 // ExecProbe is what the kubelet runs in one container by exec.
 type ExecProbe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"` // its name
 	Command       []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
 	Kind          ExecProbe_Kind         `protobuf:"varint,3,opt,name=kind,proto3,enum=diapause.local.v1.ExecProbe_Kind" json:"kind,omitempty"`
+	Readiness     bool                   `protobuf:"varint,4,opt,name=readiness,proto3" json:"readiness,omitempty"` // a readiness probe, and no liveness probe
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3232,6 +3291,74 @@ func (x *ExecProbe) GetKind() ExecProbe_Kind {
 	return ExecProbe_PROBE
 }
 
+func (x *ExecProbe) GetReadiness() bool {
+	if x != nil {
+		return x.Readiness
+	}
+	return false
+}
+
+// ReadinessProbe is a readiness probe of the kubelet over the network that is no liveness probe, too.
+type ReadinessProbe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          ReadinessProbe_Kind    `protobuf:"varint,1,opt,name=kind,proto3,enum=diapause.local.v1.ReadinessProbe_Kind" json:"kind,omitempty"`
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Target        string                 `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"` // of HTTP: what is asked for, a path and perhaps a query
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadinessProbe) Reset() {
+	*x = ReadinessProbe{}
+	mi := &file_agent_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadinessProbe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadinessProbe) ProtoMessage() {}
+
+func (x *ReadinessProbe) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadinessProbe.ProtoReflect.Descriptor instead.
+func (*ReadinessProbe) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ReadinessProbe) GetKind() ReadinessProbe_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ReadinessProbe_TCP
+}
+
+func (x *ReadinessProbe) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *ReadinessProbe) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 // Terminal is the settings and the size of a terminal, as in termios(3) and tty_ioctl(4).
 type Terminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3248,7 +3375,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3387,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[38]
+	mi := &file_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3400,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Terminal) GetIflag() uint32 {
@@ -3336,7 +3463,7 @@ type ReadVolumeRequest struct {
 
 func (x *ReadVolumeRequest) Reset() {
 	*x = ReadVolumeRequest{}
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3475,7 @@ func (x *ReadVolumeRequest) String() string {
 func (*ReadVolumeRequest) ProtoMessage() {}
 
 func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[39]
+	mi := &file_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3488,7 @@ func (x *ReadVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ReadVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadVolumeRequest) GetRequest() string {
@@ -3395,7 +3522,7 @@ type ReadVolumeResponse struct {
 
 func (x *ReadVolumeResponse) Reset() {
 	*x = ReadVolumeResponse{}
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3407,7 +3534,7 @@ func (x *ReadVolumeResponse) String() string {
 func (*ReadVolumeResponse) ProtoMessage() {}
 
 func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[40]
+	mi := &file_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3420,7 +3547,7 @@ func (x *ReadVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ReadVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadVolumeResponse) GetSize() int64 {
@@ -3447,7 +3574,7 @@ type PrepareWorkloadRequest struct {
 
 func (x *PrepareWorkloadRequest) Reset() {
 	*x = PrepareWorkloadRequest{}
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3586,7 @@ func (x *PrepareWorkloadRequest) String() string {
 func (*PrepareWorkloadRequest) ProtoMessage() {}
 
 func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[41]
+	mi := &file_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3599,7 @@ func (x *PrepareWorkloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadRequest.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PrepareWorkloadRequest) GetSandboxId() string {
@@ -3498,7 +3625,7 @@ type PrepareWorkloadResponse struct {
 
 func (x *PrepareWorkloadResponse) Reset() {
 	*x = PrepareWorkloadResponse{}
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3637,7 @@ func (x *PrepareWorkloadResponse) String() string {
 func (*PrepareWorkloadResponse) ProtoMessage() {}
 
 func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[42]
+	mi := &file_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3650,7 @@ func (x *PrepareWorkloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareWorkloadResponse.ProtoReflect.Descriptor instead.
 func (*PrepareWorkloadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PrepareWorkloadResponse) GetImagePath() string {
@@ -3556,7 +3683,7 @@ type ReportRestoreRequest struct {
 
 func (x *ReportRestoreRequest) Reset() {
 	*x = ReportRestoreRequest{}
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3695,7 @@ func (x *ReportRestoreRequest) String() string {
 func (*ReportRestoreRequest) ProtoMessage() {}
 
 func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
+	mi := &file_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3708,7 @@ func (x *ReportRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreRequest.ProtoReflect.Descriptor instead.
 func (*ReportRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReportRestoreRequest) GetRequest() string {
@@ -3661,7 +3788,7 @@ type Woken struct {
 
 func (x *Woken) Reset() {
 	*x = Woken{}
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3800,7 @@ func (x *Woken) String() string {
 func (*Woken) ProtoMessage() {}
 
 func (x *Woken) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[44]
+	mi := &file_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3813,7 @@ func (x *Woken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Woken.ProtoReflect.Descriptor instead.
 func (*Woken) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Woken) GetCause() string {
@@ -3732,7 +3859,7 @@ type ReportRestoreResponse struct {
 
 func (x *ReportRestoreResponse) Reset() {
 	*x = ReportRestoreResponse{}
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3871,7 @@ func (x *ReportRestoreResponse) String() string {
 func (*ReportRestoreResponse) ProtoMessage() {}
 
 func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[45]
+	mi := &file_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3884,7 @@ func (x *ReportRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestoreResponse.ProtoReflect.Descriptor instead.
 func (*ReportRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_proto_rawDescGZIP(), []int{46}
 }
 
 type CheckContainerRequest struct {
@@ -3770,7 +3897,7 @@ type CheckContainerRequest struct {
 
 func (x *CheckContainerRequest) Reset() {
 	*x = CheckContainerRequest{}
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3909,7 @@ func (x *CheckContainerRequest) String() string {
 func (*CheckContainerRequest) ProtoMessage() {}
 
 func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[46]
+	mi := &file_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3922,7 @@ func (x *CheckContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckContainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CheckContainerRequest) GetRequest() string {
@@ -3820,7 +3947,7 @@ type CheckContainerResponse struct {
 
 func (x *CheckContainerResponse) Reset() {
 	*x = CheckContainerResponse{}
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3959,7 @@ func (x *CheckContainerResponse) String() string {
 func (*CheckContainerResponse) ProtoMessage() {}
 
 func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[47]
+	mi := &file_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3972,7 @@ func (x *CheckContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckContainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_proto_rawDescGZIP(), []int{48}
 }
 
 type AskEndRequest struct {
@@ -3858,7 +3985,7 @@ type AskEndRequest struct {
 
 func (x *AskEndRequest) Reset() {
 	*x = AskEndRequest{}
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3997,7 @@ func (x *AskEndRequest) String() string {
 func (*AskEndRequest) ProtoMessage() {}
 
 func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[48]
+	mi := &file_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +4010,7 @@ func (x *AskEndRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndRequest.ProtoReflect.Descriptor instead.
 func (*AskEndRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AskEndRequest) GetSandboxId() string {
@@ -3910,7 +4037,7 @@ type AskEndResponse struct {
 
 func (x *AskEndResponse) Reset() {
 	*x = AskEndResponse{}
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4049,7 @@ func (x *AskEndResponse) String() string {
 func (*AskEndResponse) ProtoMessage() {}
 
 func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4062,7 @@ func (x *AskEndResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskEndResponse.ProtoReflect.Descriptor instead.
 func (*AskEndResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AskEndResponse) GetDecision() AskEndResponse_Decision {
@@ -3966,7 +4093,7 @@ type AskWakeRequest struct {
 
 func (x *AskWakeRequest) Reset() {
 	*x = AskWakeRequest{}
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4105,7 @@ func (x *AskWakeRequest) String() string {
 func (*AskWakeRequest) ProtoMessage() {}
 
 func (x *AskWakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4118,7 @@ func (x *AskWakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskWakeRequest.ProtoReflect.Descriptor instead.
 func (*AskWakeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AskWakeRequest) GetRequest() string {
@@ -4036,7 +4163,7 @@ type AskWakeResponse struct {
 
 func (x *AskWakeResponse) Reset() {
 	*x = AskWakeResponse{}
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4175,7 @@ func (x *AskWakeResponse) String() string {
 func (*AskWakeResponse) ProtoMessage() {}
 
 func (x *AskWakeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4188,7 @@ func (x *AskWakeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskWakeResponse.ProtoReflect.Descriptor instead.
 func (*AskWakeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AskWakeResponse) GetDecision() AskWakeResponse_Decision {
@@ -4105,7 +4232,7 @@ type RetryWakeRequest struct {
 
 func (x *RetryWakeRequest) Reset() {
 	*x = RetryWakeRequest{}
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4244,7 @@ func (x *RetryWakeRequest) String() string {
 func (*RetryWakeRequest) ProtoMessage() {}
 
 func (x *RetryWakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4257,7 @@ func (x *RetryWakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryWakeRequest.ProtoReflect.Descriptor instead.
 func (*RetryWakeRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{52}
+	return file_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RetryWakeRequest) GetRequest() string {
@@ -4178,7 +4305,7 @@ type RetryWakeResponse struct {
 
 func (x *RetryWakeResponse) Reset() {
 	*x = RetryWakeResponse{}
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4190,7 +4317,7 @@ func (x *RetryWakeResponse) String() string {
 func (*RetryWakeResponse) ProtoMessage() {}
 
 func (x *RetryWakeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4203,7 +4330,7 @@ func (x *RetryWakeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryWakeResponse.ProtoReflect.Descriptor instead.
 func (*RetryWakeResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{53}
+	return file_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RetryWakeResponse) GetImagePath() string {
@@ -4229,7 +4356,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_agent_proto_msgTypes[54]
+	mi := &file_agent_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4241,7 +4368,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[54]
+	mi := &file_agent_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4254,7 +4381,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{54}
+	return file_agent_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RotateKeysRequest) GetNamespace() string {
@@ -4277,7 +4404,7 @@ type RotateKeysEvent struct {
 
 func (x *RotateKeysEvent) Reset() {
 	*x = RotateKeysEvent{}
-	mi := &file_agent_proto_msgTypes[55]
+	mi := &file_agent_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4289,7 +4416,7 @@ func (x *RotateKeysEvent) String() string {
 func (*RotateKeysEvent) ProtoMessage() {}
 
 func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[55]
+	mi := &file_agent_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4302,7 +4429,7 @@ func (x *RotateKeysEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysEvent.ProtoReflect.Descriptor instead.
 func (*RotateKeysEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{55}
+	return file_agent_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RotateKeysEvent) GetEvent() isRotateKeysEvent_Event {
@@ -4361,7 +4488,7 @@ type RotateKeysResult struct {
 
 func (x *RotateKeysResult) Reset() {
 	*x = RotateKeysResult{}
-	mi := &file_agent_proto_msgTypes[56]
+	mi := &file_agent_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4500,7 @@ func (x *RotateKeysResult) String() string {
 func (*RotateKeysResult) ProtoMessage() {}
 
 func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[56]
+	mi := &file_agent_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4513,7 @@ func (x *RotateKeysResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResult.ProtoReflect.Descriptor instead.
 func (*RotateKeysResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{56}
+	return file_agent_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RotateKeysResult) GetLocation() string {
@@ -4643,7 +4770,7 @@ const file_agent_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x05 \x01(\x03R\vmemoryLimit\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\a\n" +
 	"\x12AskRestoreResponse\x12J\n" +
 	"\bdecision\x18\x01 \x01(\x0e2..diapause.local.v1.AskRestoreResponse.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -4663,7 +4790,8 @@ const file_agent_proto_rawDesc = "" +
 	"exit_codes\x18\v \x03(\v24.diapause.local.v1.AskRestoreResponse.ExitCodesEntryR\texitCodes\x12=\n" +
 	"\vexec_probes\x18\f \x03(\v2\x1c.diapause.local.v1.ExecProbeR\n" +
 	"execProbes\x12\x1a\n" +
-	"\bpayloads\x18\r \x03(\tR\bpayloads\x1aY\n" +
+	"\bpayloads\x18\r \x03(\tR\bpayloads\x12L\n" +
+	"\x10readiness_probes\x18\x0e \x03(\v2!.diapause.local.v1.ReadinessProbeR\x0freadinessProbes\x1aY\n" +
 	"\x0eTerminalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.diapause.local.v1.TerminalR\x05value:\x028\x01\x1a<\n" +
@@ -4676,17 +4804,26 @@ const file_agent_proto_rawDesc = "" +
 	"\aRESTORE\x10\x02\x12\b\n" +
 	"\x04FAIL\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\x12\n" +
-	"\x0eRESTORE_ROOTFS\x10\x05\"\xb8\x01\n" +
+	"\x0eRESTORE_ROOTFS\x10\x05\"\xd6\x01\n" +
 	"\tExecProbe\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x125\n" +
-	"\x04kind\x18\x03 \x01(\x0e2!.diapause.local.v1.ExecProbe.KindR\x04kind\"<\n" +
+	"\x04kind\x18\x03 \x01(\x0e2!.diapause.local.v1.ExecProbe.KindR\x04kind\x12\x1c\n" +
+	"\treadiness\x18\x04 \x01(\bR\treadiness\"<\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05PROBE\x10\x00\x12\v\n" +
 	"\aSTARTUP\x10\x01\x12\x0e\n" +
 	"\n" +
 	"POST_START\x10\x02\x12\f\n" +
-	"\bPRE_STOP\x10\x03\"\xa0\x01\n" +
+	"\bPRE_STOP\x10\x03\"\x9d\x01\n" +
+	"\x0eReadinessProbe\x12:\n" +
+	"\x04kind\x18\x01 \x01(\x0e2&.diapause.local.v1.ReadinessProbe.KindR\x04kind\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"#\n" +
+	"\x04Kind\x12\a\n" +
+	"\x03TCP\x10\x00\x12\b\n" +
+	"\x04HTTP\x10\x01\x12\b\n" +
+	"\x04GRPC\x10\x02\"\xa0\x01\n" +
 	"\bTerminal\x12\x14\n" +
 	"\x05iflag\x18\x01 \x01(\rR\x05iflag\x12\x14\n" +
 	"\x05oflag\x18\x02 \x01(\rR\x05oflag\x12\x14\n" +
@@ -4839,180 +4976,184 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_agent_proto_goTypes = []any{
 	(AfterMode)(0),                   // 0: diapause.local.v1.AfterMode
 	(AskRestoreResponse_Decision)(0), // 1: diapause.local.v1.AskRestoreResponse.Decision
 	(ExecProbe_Kind)(0),              // 2: diapause.local.v1.ExecProbe.Kind
-	(AskEndResponse_Decision)(0),     // 3: diapause.local.v1.AskEndResponse.Decision
-	(AskWakeResponse_Decision)(0),    // 4: diapause.local.v1.AskWakeResponse.Decision
-	(*CheckpointRequest)(nil),        // 5: diapause.local.v1.CheckpointRequest
-	(*Progress)(nil),                 // 6: diapause.local.v1.Progress
-	(*CheckpointEvent)(nil),          // 7: diapause.local.v1.CheckpointEvent
-	(*SleepRequest)(nil),             // 8: diapause.local.v1.SleepRequest
-	(*SleepEvent)(nil),               // 9: diapause.local.v1.SleepEvent
-	(*WakeRequest)(nil),              // 10: diapause.local.v1.WakeRequest
-	(*WakeResponse)(nil),             // 11: diapause.local.v1.WakeResponse
-	(*RestoreRequest)(nil),           // 12: diapause.local.v1.RestoreRequest
-	(*RestoreEvent)(nil),             // 13: diapause.local.v1.RestoreEvent
-	(*RestoredPod)(nil),              // 14: diapause.local.v1.RestoredPod
-	(*ListRequest)(nil),              // 15: diapause.local.v1.ListRequest
-	(*ListResponse)(nil),             // 16: diapause.local.v1.ListResponse
-	(*InspectRequest)(nil),           // 17: diapause.local.v1.InspectRequest
-	(*RemoveRequest)(nil),            // 18: diapause.local.v1.RemoveRequest
-	(*RemoveResponse)(nil),           // 19: diapause.local.v1.RemoveResponse
-	(*VerifyRequest)(nil),            // 20: diapause.local.v1.VerifyRequest
-	(*VerifyEvent)(nil),              // 21: diapause.local.v1.VerifyEvent
-	(*VerifyResult)(nil),             // 22: diapause.local.v1.VerifyResult
-	(*Signature)(nil),                // 23: diapause.local.v1.Signature
-	(*SweepRequest)(nil),             // 24: diapause.local.v1.SweepRequest
-	(*SweepEvent)(nil),               // 25: diapause.local.v1.SweepEvent
-	(*SweepResult)(nil),              // 26: diapause.local.v1.SweepResult
-	(*StatStoreRequest)(nil),         // 27: diapause.local.v1.StatStoreRequest
-	(*StatStoreEvent)(nil),           // 28: diapause.local.v1.StatStoreEvent
-	(*StoreStats)(nil),               // 29: diapause.local.v1.StoreStats
-	(*StatusRequest)(nil),            // 30: diapause.local.v1.StatusRequest
-	(*StatusResponse)(nil),           // 31: diapause.local.v1.StatusResponse
-	(*Check)(nil),                    // 32: diapause.local.v1.Check
-	(*TopRequest)(nil),               // 33: diapause.local.v1.TopRequest
-	(*TopResponse)(nil),              // 34: diapause.local.v1.TopResponse
-	(*SandboxUse)(nil),               // 35: diapause.local.v1.SandboxUse
-	(*Facts)(nil),                    // 36: diapause.local.v1.Facts
-	(*Stage)(nil),                    // 37: diapause.local.v1.Stage
-	(*ImageFile)(nil),                // 38: diapause.local.v1.ImageFile
-	(*Snapshot)(nil),                 // 39: diapause.local.v1.Snapshot
-	(*AskRestoreRequest)(nil),        // 40: diapause.local.v1.AskRestoreRequest
-	(*AskRestoreResponse)(nil),       // 41: diapause.local.v1.AskRestoreResponse
-	(*ExecProbe)(nil),                // 42: diapause.local.v1.ExecProbe
-	(*Terminal)(nil),                 // 43: diapause.local.v1.Terminal
-	(*ReadVolumeRequest)(nil),        // 44: diapause.local.v1.ReadVolumeRequest
-	(*ReadVolumeResponse)(nil),       // 45: diapause.local.v1.ReadVolumeResponse
-	(*PrepareWorkloadRequest)(nil),   // 46: diapause.local.v1.PrepareWorkloadRequest
-	(*PrepareWorkloadResponse)(nil),  // 47: diapause.local.v1.PrepareWorkloadResponse
-	(*ReportRestoreRequest)(nil),     // 48: diapause.local.v1.ReportRestoreRequest
-	(*Woken)(nil),                    // 49: diapause.local.v1.Woken
-	(*ReportRestoreResponse)(nil),    // 50: diapause.local.v1.ReportRestoreResponse
-	(*CheckContainerRequest)(nil),    // 51: diapause.local.v1.CheckContainerRequest
-	(*CheckContainerResponse)(nil),   // 52: diapause.local.v1.CheckContainerResponse
-	(*AskEndRequest)(nil),            // 53: diapause.local.v1.AskEndRequest
-	(*AskEndResponse)(nil),           // 54: diapause.local.v1.AskEndResponse
-	(*AskWakeRequest)(nil),           // 55: diapause.local.v1.AskWakeRequest
-	(*AskWakeResponse)(nil),          // 56: diapause.local.v1.AskWakeResponse
-	(*RetryWakeRequest)(nil),         // 57: diapause.local.v1.RetryWakeRequest
-	(*RetryWakeResponse)(nil),        // 58: diapause.local.v1.RetryWakeResponse
-	(*RotateKeysRequest)(nil),        // 59: diapause.local.v1.RotateKeysRequest
-	(*RotateKeysEvent)(nil),          // 60: diapause.local.v1.RotateKeysEvent
-	(*RotateKeysResult)(nil),         // 61: diapause.local.v1.RotateKeysResult
-	nil,                              // 62: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
-	nil,                              // 63: diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	nil,                              // 64: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	nil,                              // 65: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	nil,                              // 66: diapause.local.v1.AskEndRequest.AnnotationsEntry
-	nil,                              // 67: diapause.local.v1.RetryWakeRequest.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil),    // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 69: google.protobuf.Duration
+	(ReadinessProbe_Kind)(0),         // 3: diapause.local.v1.ReadinessProbe.Kind
+	(AskEndResponse_Decision)(0),     // 4: diapause.local.v1.AskEndResponse.Decision
+	(AskWakeResponse_Decision)(0),    // 5: diapause.local.v1.AskWakeResponse.Decision
+	(*CheckpointRequest)(nil),        // 6: diapause.local.v1.CheckpointRequest
+	(*Progress)(nil),                 // 7: diapause.local.v1.Progress
+	(*CheckpointEvent)(nil),          // 8: diapause.local.v1.CheckpointEvent
+	(*SleepRequest)(nil),             // 9: diapause.local.v1.SleepRequest
+	(*SleepEvent)(nil),               // 10: diapause.local.v1.SleepEvent
+	(*WakeRequest)(nil),              // 11: diapause.local.v1.WakeRequest
+	(*WakeResponse)(nil),             // 12: diapause.local.v1.WakeResponse
+	(*RestoreRequest)(nil),           // 13: diapause.local.v1.RestoreRequest
+	(*RestoreEvent)(nil),             // 14: diapause.local.v1.RestoreEvent
+	(*RestoredPod)(nil),              // 15: diapause.local.v1.RestoredPod
+	(*ListRequest)(nil),              // 16: diapause.local.v1.ListRequest
+	(*ListResponse)(nil),             // 17: diapause.local.v1.ListResponse
+	(*InspectRequest)(nil),           // 18: diapause.local.v1.InspectRequest
+	(*RemoveRequest)(nil),            // 19: diapause.local.v1.RemoveRequest
+	(*RemoveResponse)(nil),           // 20: diapause.local.v1.RemoveResponse
+	(*VerifyRequest)(nil),            // 21: diapause.local.v1.VerifyRequest
+	(*VerifyEvent)(nil),              // 22: diapause.local.v1.VerifyEvent
+	(*VerifyResult)(nil),             // 23: diapause.local.v1.VerifyResult
+	(*Signature)(nil),                // 24: diapause.local.v1.Signature
+	(*SweepRequest)(nil),             // 25: diapause.local.v1.SweepRequest
+	(*SweepEvent)(nil),               // 26: diapause.local.v1.SweepEvent
+	(*SweepResult)(nil),              // 27: diapause.local.v1.SweepResult
+	(*StatStoreRequest)(nil),         // 28: diapause.local.v1.StatStoreRequest
+	(*StatStoreEvent)(nil),           // 29: diapause.local.v1.StatStoreEvent
+	(*StoreStats)(nil),               // 30: diapause.local.v1.StoreStats
+	(*StatusRequest)(nil),            // 31: diapause.local.v1.StatusRequest
+	(*StatusResponse)(nil),           // 32: diapause.local.v1.StatusResponse
+	(*Check)(nil),                    // 33: diapause.local.v1.Check
+	(*TopRequest)(nil),               // 34: diapause.local.v1.TopRequest
+	(*TopResponse)(nil),              // 35: diapause.local.v1.TopResponse
+	(*SandboxUse)(nil),               // 36: diapause.local.v1.SandboxUse
+	(*Facts)(nil),                    // 37: diapause.local.v1.Facts
+	(*Stage)(nil),                    // 38: diapause.local.v1.Stage
+	(*ImageFile)(nil),                // 39: diapause.local.v1.ImageFile
+	(*Snapshot)(nil),                 // 40: diapause.local.v1.Snapshot
+	(*AskRestoreRequest)(nil),        // 41: diapause.local.v1.AskRestoreRequest
+	(*AskRestoreResponse)(nil),       // 42: diapause.local.v1.AskRestoreResponse
+	(*ExecProbe)(nil),                // 43: diapause.local.v1.ExecProbe
+	(*ReadinessProbe)(nil),           // 44: diapause.local.v1.ReadinessProbe
+	(*Terminal)(nil),                 // 45: diapause.local.v1.Terminal
+	(*ReadVolumeRequest)(nil),        // 46: diapause.local.v1.ReadVolumeRequest
+	(*ReadVolumeResponse)(nil),       // 47: diapause.local.v1.ReadVolumeResponse
+	(*PrepareWorkloadRequest)(nil),   // 48: diapause.local.v1.PrepareWorkloadRequest
+	(*PrepareWorkloadResponse)(nil),  // 49: diapause.local.v1.PrepareWorkloadResponse
+	(*ReportRestoreRequest)(nil),     // 50: diapause.local.v1.ReportRestoreRequest
+	(*Woken)(nil),                    // 51: diapause.local.v1.Woken
+	(*ReportRestoreResponse)(nil),    // 52: diapause.local.v1.ReportRestoreResponse
+	(*CheckContainerRequest)(nil),    // 53: diapause.local.v1.CheckContainerRequest
+	(*CheckContainerResponse)(nil),   // 54: diapause.local.v1.CheckContainerResponse
+	(*AskEndRequest)(nil),            // 55: diapause.local.v1.AskEndRequest
+	(*AskEndResponse)(nil),           // 56: diapause.local.v1.AskEndResponse
+	(*AskWakeRequest)(nil),           // 57: diapause.local.v1.AskWakeRequest
+	(*AskWakeResponse)(nil),          // 58: diapause.local.v1.AskWakeResponse
+	(*RetryWakeRequest)(nil),         // 59: diapause.local.v1.RetryWakeRequest
+	(*RetryWakeResponse)(nil),        // 60: diapause.local.v1.RetryWakeResponse
+	(*RotateKeysRequest)(nil),        // 61: diapause.local.v1.RotateKeysRequest
+	(*RotateKeysEvent)(nil),          // 62: diapause.local.v1.RotateKeysEvent
+	(*RotateKeysResult)(nil),         // 63: diapause.local.v1.RotateKeysResult
+	nil,                              // 64: diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	nil,                              // 65: diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	nil,                              // 66: diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	nil,                              // 67: diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	nil,                              // 68: diapause.local.v1.AskEndRequest.AnnotationsEntry
+	nil,                              // 69: diapause.local.v1.RetryWakeRequest.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil),    // 70: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 71: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
 	0,  // 0: diapause.local.v1.CheckpointRequest.after:type_name -> diapause.local.v1.AfterMode
-	6,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
-	39, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
-	39, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
-	6,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
-	39, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
-	68, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
-	69, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
-	6,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
-	14, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
-	14, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
-	69, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
-	39, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
-	6,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
-	22, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
-	23, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
-	69, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
-	6,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
-	26, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
-	6,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
-	29, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
-	36, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
-	68, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	32, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
-	35, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
-	68, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
-	69, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
-	68, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	36, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
-	38, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
-	37, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
-	62, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
+	7,  // 1: diapause.local.v1.CheckpointEvent.progress:type_name -> diapause.local.v1.Progress
+	40, // 2: diapause.local.v1.CheckpointEvent.spooled:type_name -> diapause.local.v1.Snapshot
+	40, // 3: diapause.local.v1.CheckpointEvent.done:type_name -> diapause.local.v1.Snapshot
+	7,  // 4: diapause.local.v1.SleepEvent.progress:type_name -> diapause.local.v1.Progress
+	40, // 5: diapause.local.v1.SleepEvent.asleep:type_name -> diapause.local.v1.Snapshot
+	70, // 6: diapause.local.v1.WakeResponse.slept_since:type_name -> google.protobuf.Timestamp
+	71, // 7: diapause.local.v1.WakeResponse.took:type_name -> google.protobuf.Duration
+	7,  // 8: diapause.local.v1.RestoreEvent.progress:type_name -> diapause.local.v1.Progress
+	15, // 9: diapause.local.v1.RestoreEvent.restored:type_name -> diapause.local.v1.RestoredPod
+	15, // 10: diapause.local.v1.RestoreEvent.loaded:type_name -> diapause.local.v1.RestoredPod
+	71, // 11: diapause.local.v1.RestoredPod.took:type_name -> google.protobuf.Duration
+	40, // 12: diapause.local.v1.ListResponse.snapshots:type_name -> diapause.local.v1.Snapshot
+	7,  // 13: diapause.local.v1.VerifyEvent.progress:type_name -> diapause.local.v1.Progress
+	23, // 14: diapause.local.v1.VerifyEvent.result:type_name -> diapause.local.v1.VerifyResult
+	24, // 15: diapause.local.v1.VerifyResult.signatures:type_name -> diapause.local.v1.Signature
+	71, // 16: diapause.local.v1.SweepRequest.grace:type_name -> google.protobuf.Duration
+	7,  // 17: diapause.local.v1.SweepEvent.progress:type_name -> diapause.local.v1.Progress
+	27, // 18: diapause.local.v1.SweepEvent.result:type_name -> diapause.local.v1.SweepResult
+	7,  // 19: diapause.local.v1.StatStoreEvent.progress:type_name -> diapause.local.v1.Progress
+	30, // 20: diapause.local.v1.StatStoreEvent.result:type_name -> diapause.local.v1.StoreStats
+	37, // 21: diapause.local.v1.StatusResponse.facts:type_name -> diapause.local.v1.Facts
+	70, // 22: diapause.local.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	33, // 23: diapause.local.v1.StatusResponse.checks:type_name -> diapause.local.v1.Check
+	36, // 24: diapause.local.v1.TopResponse.sandboxes:type_name -> diapause.local.v1.SandboxUse
+	70, // 25: diapause.local.v1.SandboxUse.asleep:type_name -> google.protobuf.Timestamp
+	71, // 26: diapause.local.v1.Stage.took:type_name -> google.protobuf.Duration
+	70, // 27: diapause.local.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	37, // 28: diapause.local.v1.Snapshot.facts:type_name -> diapause.local.v1.Facts
+	39, // 29: diapause.local.v1.Snapshot.files:type_name -> diapause.local.v1.ImageFile
+	38, // 30: diapause.local.v1.Snapshot.timeline:type_name -> diapause.local.v1.Stage
+	64, // 31: diapause.local.v1.AskRestoreRequest.annotations:type_name -> diapause.local.v1.AskRestoreRequest.AnnotationsEntry
 	1,  // 32: diapause.local.v1.AskRestoreResponse.decision:type_name -> diapause.local.v1.AskRestoreResponse.Decision
-	63, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
-	64, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
-	42, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
-	2,  // 36: diapause.local.v1.ExecProbe.kind:type_name -> diapause.local.v1.ExecProbe.Kind
-	65, // 37: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
-	49, // 38: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
-	69, // 39: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
-	66, // 40: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
-	3,  // 41: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
-	69, // 42: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
-	69, // 43: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
-	4,  // 44: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
-	67, // 45: diapause.local.v1.RetryWakeRequest.annotations:type_name -> diapause.local.v1.RetryWakeRequest.AnnotationsEntry
-	68, // 46: diapause.local.v1.RetryWakeRequest.since:type_name -> google.protobuf.Timestamp
-	6,  // 47: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
-	61, // 48: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
-	43, // 49: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
-	5,  // 50: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
-	12, // 51: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
-	8,  // 52: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
-	10, // 53: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
-	15, // 54: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
-	17, // 55: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
-	18, // 56: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
-	20, // 57: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
-	24, // 58: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
-	30, // 59: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
-	33, // 60: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
-	27, // 61: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
-	59, // 62: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	59, // 63: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
-	40, // 64: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
-	46, // 65: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
-	44, // 66: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
-	51, // 67: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
-	48, // 68: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
-	53, // 69: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
-	55, // 70: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
-	57, // 71: diapause.local.v1.Shim.RetryWake:input_type -> diapause.local.v1.RetryWakeRequest
-	7,  // 72: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
-	13, // 73: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
-	9,  // 74: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
-	11, // 75: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
-	16, // 76: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
-	39, // 77: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
-	19, // 78: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
-	21, // 79: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
-	25, // 80: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
-	31, // 81: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
-	34, // 82: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
-	28, // 83: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
-	60, // 84: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	60, // 85: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
-	41, // 86: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
-	47, // 87: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
-	45, // 88: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
-	52, // 89: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
-	50, // 90: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
-	54, // 91: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
-	56, // 92: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
-	58, // 93: diapause.local.v1.Shim.RetryWake:output_type -> diapause.local.v1.RetryWakeResponse
-	72, // [72:94] is the sub-list for method output_type
-	50, // [50:72] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	65, // 33: diapause.local.v1.AskRestoreResponse.terminals:type_name -> diapause.local.v1.AskRestoreResponse.TerminalsEntry
+	66, // 34: diapause.local.v1.AskRestoreResponse.exit_codes:type_name -> diapause.local.v1.AskRestoreResponse.ExitCodesEntry
+	43, // 35: diapause.local.v1.AskRestoreResponse.exec_probes:type_name -> diapause.local.v1.ExecProbe
+	44, // 36: diapause.local.v1.AskRestoreResponse.readiness_probes:type_name -> diapause.local.v1.ReadinessProbe
+	2,  // 37: diapause.local.v1.ExecProbe.kind:type_name -> diapause.local.v1.ExecProbe.Kind
+	3,  // 38: diapause.local.v1.ReadinessProbe.kind:type_name -> diapause.local.v1.ReadinessProbe.Kind
+	67, // 39: diapause.local.v1.ReportRestoreRequest.annotations:type_name -> diapause.local.v1.ReportRestoreRequest.AnnotationsEntry
+	51, // 40: diapause.local.v1.ReportRestoreRequest.woken:type_name -> diapause.local.v1.Woken
+	71, // 41: diapause.local.v1.Woken.took:type_name -> google.protobuf.Duration
+	68, // 42: diapause.local.v1.AskEndRequest.annotations:type_name -> diapause.local.v1.AskEndRequest.AnnotationsEntry
+	4,  // 43: diapause.local.v1.AskEndResponse.decision:type_name -> diapause.local.v1.AskEndResponse.Decision
+	71, // 44: diapause.local.v1.AskEndResponse.limit:type_name -> google.protobuf.Duration
+	71, // 45: diapause.local.v1.AskWakeRequest.waited:type_name -> google.protobuf.Duration
+	5,  // 46: diapause.local.v1.AskWakeResponse.decision:type_name -> diapause.local.v1.AskWakeResponse.Decision
+	69, // 47: diapause.local.v1.RetryWakeRequest.annotations:type_name -> diapause.local.v1.RetryWakeRequest.AnnotationsEntry
+	70, // 48: diapause.local.v1.RetryWakeRequest.since:type_name -> google.protobuf.Timestamp
+	7,  // 49: diapause.local.v1.RotateKeysEvent.progress:type_name -> diapause.local.v1.Progress
+	63, // 50: diapause.local.v1.RotateKeysEvent.result:type_name -> diapause.local.v1.RotateKeysResult
+	45, // 51: diapause.local.v1.AskRestoreResponse.TerminalsEntry.value:type_name -> diapause.local.v1.Terminal
+	6,  // 52: diapause.local.v1.Agent.Checkpoint:input_type -> diapause.local.v1.CheckpointRequest
+	13, // 53: diapause.local.v1.Agent.Restore:input_type -> diapause.local.v1.RestoreRequest
+	9,  // 54: diapause.local.v1.Agent.Sleep:input_type -> diapause.local.v1.SleepRequest
+	11, // 55: diapause.local.v1.Agent.Wake:input_type -> diapause.local.v1.WakeRequest
+	16, // 56: diapause.local.v1.Agent.List:input_type -> diapause.local.v1.ListRequest
+	18, // 57: diapause.local.v1.Agent.Inspect:input_type -> diapause.local.v1.InspectRequest
+	19, // 58: diapause.local.v1.Agent.Remove:input_type -> diapause.local.v1.RemoveRequest
+	21, // 59: diapause.local.v1.Agent.Verify:input_type -> diapause.local.v1.VerifyRequest
+	25, // 60: diapause.local.v1.Agent.Sweep:input_type -> diapause.local.v1.SweepRequest
+	31, // 61: diapause.local.v1.Agent.Status:input_type -> diapause.local.v1.StatusRequest
+	34, // 62: diapause.local.v1.Agent.Top:input_type -> diapause.local.v1.TopRequest
+	28, // 63: diapause.local.v1.Agent.StatStore:input_type -> diapause.local.v1.StatStoreRequest
+	61, // 64: diapause.local.v1.Agent.RotateKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	61, // 65: diapause.local.v1.Agent.CheckKeys:input_type -> diapause.local.v1.RotateKeysRequest
+	41, // 66: diapause.local.v1.Shim.AskRestore:input_type -> diapause.local.v1.AskRestoreRequest
+	48, // 67: diapause.local.v1.Shim.PrepareWorkload:input_type -> diapause.local.v1.PrepareWorkloadRequest
+	46, // 68: diapause.local.v1.Shim.ReadVolume:input_type -> diapause.local.v1.ReadVolumeRequest
+	53, // 69: diapause.local.v1.Shim.CheckContainer:input_type -> diapause.local.v1.CheckContainerRequest
+	50, // 70: diapause.local.v1.Shim.ReportRestore:input_type -> diapause.local.v1.ReportRestoreRequest
+	55, // 71: diapause.local.v1.Shim.AskEnd:input_type -> diapause.local.v1.AskEndRequest
+	57, // 72: diapause.local.v1.Shim.AskWake:input_type -> diapause.local.v1.AskWakeRequest
+	59, // 73: diapause.local.v1.Shim.RetryWake:input_type -> diapause.local.v1.RetryWakeRequest
+	8,  // 74: diapause.local.v1.Agent.Checkpoint:output_type -> diapause.local.v1.CheckpointEvent
+	14, // 75: diapause.local.v1.Agent.Restore:output_type -> diapause.local.v1.RestoreEvent
+	10, // 76: diapause.local.v1.Agent.Sleep:output_type -> diapause.local.v1.SleepEvent
+	12, // 77: diapause.local.v1.Agent.Wake:output_type -> diapause.local.v1.WakeResponse
+	17, // 78: diapause.local.v1.Agent.List:output_type -> diapause.local.v1.ListResponse
+	40, // 79: diapause.local.v1.Agent.Inspect:output_type -> diapause.local.v1.Snapshot
+	20, // 80: diapause.local.v1.Agent.Remove:output_type -> diapause.local.v1.RemoveResponse
+	22, // 81: diapause.local.v1.Agent.Verify:output_type -> diapause.local.v1.VerifyEvent
+	26, // 82: diapause.local.v1.Agent.Sweep:output_type -> diapause.local.v1.SweepEvent
+	32, // 83: diapause.local.v1.Agent.Status:output_type -> diapause.local.v1.StatusResponse
+	35, // 84: diapause.local.v1.Agent.Top:output_type -> diapause.local.v1.TopResponse
+	29, // 85: diapause.local.v1.Agent.StatStore:output_type -> diapause.local.v1.StatStoreEvent
+	62, // 86: diapause.local.v1.Agent.RotateKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	62, // 87: diapause.local.v1.Agent.CheckKeys:output_type -> diapause.local.v1.RotateKeysEvent
+	42, // 88: diapause.local.v1.Shim.AskRestore:output_type -> diapause.local.v1.AskRestoreResponse
+	49, // 89: diapause.local.v1.Shim.PrepareWorkload:output_type -> diapause.local.v1.PrepareWorkloadResponse
+	47, // 90: diapause.local.v1.Shim.ReadVolume:output_type -> diapause.local.v1.ReadVolumeResponse
+	54, // 91: diapause.local.v1.Shim.CheckContainer:output_type -> diapause.local.v1.CheckContainerResponse
+	52, // 92: diapause.local.v1.Shim.ReportRestore:output_type -> diapause.local.v1.ReportRestoreResponse
+	56, // 93: diapause.local.v1.Shim.AskEnd:output_type -> diapause.local.v1.AskEndResponse
+	58, // 94: diapause.local.v1.Shim.AskWake:output_type -> diapause.local.v1.AskWakeResponse
+	60, // 95: diapause.local.v1.Shim.RetryWake:output_type -> diapause.local.v1.RetryWakeResponse
+	74, // [74:96] is the sub-list for method output_type
+	52, // [52:74] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -5049,7 +5190,7 @@ func file_agent_proto_init() {
 		(*StatStoreEvent_Progress)(nil),
 		(*StatStoreEvent_Result)(nil),
 	}
-	file_agent_proto_msgTypes[55].OneofWrappers = []any{
+	file_agent_proto_msgTypes[56].OneofWrappers = []any{
 		(*RotateKeysEvent_Progress)(nil),
 		(*RotateKeysEvent_Result)(nil),
 	}
@@ -5058,8 +5199,8 @@ func file_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   63,
+			NumEnums:      6,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -120,6 +120,15 @@ type IdleLimits struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	PacketsPerMinute int32 `json:"packetsPerMinute"`
+	// answerWithin is for how long a request over TCP counts as use of the pod if the pod has answered nothing, from 0s to
+	// 168h. A request has 64 bytes or more, and comes from outside of the pod. With 0s it does not count. gVisor's own
+	// build of runsc does not tell.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$') && duration(self) <= duration('168h')",message="write whole hours, minutes and seconds, from 0s to 168h, as in 90s, 5m or 1h30m"
+	AnswerWithin string `json:"answerWithin,omitempty"`
 }
 
 // SleepPolicyStatus is what the controller has found.

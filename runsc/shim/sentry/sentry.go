@@ -84,7 +84,7 @@ func (s Sentry) tables(ctx context.Context) ([]byte, error) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := ask(conn, tablesCall, f); err != nil {
+	if err := ask(conn, tablesCall, nil, f); err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	n, err := unix.Seek(int(f.Fd()), 0, io.SeekCurrent) // how much the sentry has written
@@ -98,23 +98,42 @@ func (s Sentry) tables(ctx context.Context) ([]byte, error) {
 	return tables, nil
 }
 
-// ask makes a request to a sentry, which gets a file with it, and waits for its success.
-func ask(conn *net.UnixConn, request string, f *os.File) error {
-	if _, _, err := conn.WriteMsgUnix([]byte(request), unix.UnixRights(int(f.Fd())), nil); err != nil {
+// ask makes a request to a sentry, which gets files with it, and waits for its success. The result goes to what a
+// pointer points to, unless that is nil.
+func ask(conn *net.UnixConn, request string, result any, files ...*os.File) error {
+	var rights []byte
+	for _, f := range files {
+		rights = append(rights, unix.UnixRights(int(f.Fd()))...)
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte(request), rights, nil); err != nil {
 		return fmt.Errorf("ask the sentry: %w", err)
 	}
 	var answer struct {
-		Success bool   `json:"success"`
-		Err     string `json:"err"`
+		Success bool            `json:"success"`
+		Err     string          `json:"err"`
+		Result  json.RawMessage `json:"result"`
 	}
 	if err := json.NewDecoder(io.LimitReader(conn, maxAnswer)).Decode(&answer); err != nil {
 		return fmt.Errorf("answer of the sentry: %w", err)
 	}
-	if !answer.Success {
+	switch {
+	case answer.Err == unknownMethod:
+		return errUnknownMethod
+	case !answer.Success:
 		return fmt.Errorf("the sentry answered: %.200q", answer.Err)
+	case result == nil:
+		return nil
+	}
+	if err := json.Unmarshal(answer.Result, result); err != nil {
+		return fmt.Errorf("answer of the sentry: %w", err)
 	}
 	return nil
 }
+
+// unknownMethod is what a sentry answers to a call that its build does not have (gVisor, urpc.ErrUnknownMethod).
+const unknownMethod = "unknown method"
+
+var errUnknownMethod = errors.New("the sentry does not know the call")
 
 // boundedFile returns a file in memory that cannot hold more than size bytes, whoever writes to it.
 func boundedFile(size int64) (*os.File, error) {

@@ -2,12 +2,16 @@ package sentry
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"diapause.dev/runsc/traffic"
 )
 
 // tablesText is what gVisor writes: an IPv4 table with a listener and a connection that is being set up, and the header
@@ -76,9 +80,38 @@ func TestAsk(t *testing.T) {
 		defer f.Close()
 		conn := sentryOf(t, c.answer)
 		conn.SetDeadline(time.Now().Add(time.Minute))
-		err = ask(conn, tablesCall, f)
+		err = ask(conn, tablesCall, nil, f)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("answer %.40q: %v, want %q", c.answer, err, c.want)
+		}
+	}
+}
+
+// TestOwed: who waits for an answer is named, unless the policy ignores that.
+func TestOwed(t *testing.T) {
+	const result = `{"connections":[{"from":"[::ffff:10.0.0.5]:4711","port":8080,"bytes":80,"for":1500000000}]}`
+	for _, c := range []struct {
+		answer string
+		ignore []traffic.Ignored
+		want   string
+	}{
+		{`{"success":true,"result":{"connections":null}}`, nil, ""},
+		{`{"success":true,"result":` + result + `}`, nil, "10.0.0.5]:4711 waits for an answer of port 8080 for 1.5s"},
+		{`{"success":true,"result":` + result + `}`, []traffic.Ignored{{Port: 8081}}, "waits"},
+		{`{"success":true,"result":` + result + `}`, []traffic.Ignored{{From: netip.MustParsePrefix("10.0.0.0/8")}}, ""},
+		{`{"success":false,"err":"unknown method"}`, nil, errUnknownMethod.Error()},
+		{`{"success":true,"result":{"connections":[{"from":"nowhere"}]}}`, nil, "answer of the sentry"},
+		{`{"success":true,"result":{"connections":7}}`, nil, "answer of the sentry"},
+	} {
+		var got struct {
+			Connections []unanswered `json:"connections"`
+		}
+		err := ask(sentryOf(t, c.answer), fmt.Sprintf(unansweredCall, leastRequest, time.Minute), &got)
+		if err == nil {
+			err = owed(got.Connections, c.ignore)
+		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.answer, err, c.want)
 		}
 	}
 }
