@@ -19,11 +19,11 @@ import (
 func TestUnready(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
-	dir := t.TempDir()
-	p := w.run(w.pod("web", withProbes, logging(dir)))
+	n, dir := w.Node(0), filepath.Join("/var/lib", w.namespace)
+	p := w.run(w.pod("web", on(n), withProbes, logging(dir)))
 	before := w.life(p)
 	w.sleeps("web", "one")
-	file := filepath.Join(dir, "app.log")
+	file := n.Path(filepath.Join(dir, "app.log"))
 	w.must(os.Rename(file, file+".1"))
 	if err := w.ask(p, "/state", new(struct{})); err == nil {
 		t.Error("it has answered")
@@ -37,9 +37,10 @@ func TestUnready(t *testing.T) {
 // logging gives a pod a container that holds a file in a directory of the node open, and has a readiness probe by exec.
 func logging(dir string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
-			Name: "logs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}},
-		})
+		kind := corev1.HostPathDirectoryOrCreate
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "logs", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: dir, Type: &kind},
+		}})
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 			Name: "log", Image: images.Busybox,
 			Command:      []string{"sh", "-c", "exec 3>/srv/app.log; while :; do echo line >&3; sleep 1; done"},
