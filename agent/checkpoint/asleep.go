@@ -91,19 +91,13 @@ func (c *checkpoint) awaken(ctx context.Context) (err error) {
 	return nil
 }
 
-// manifestSize is about what the copy of a snapshot adds to the spool.
-const manifestSize = 1 << 20
-
 // copySleep makes a snapshot of the same packs as the one on which the pod sleeps and, if asked to, ends the pod in its
 // sleep. An error of kind storage.ErrNotFound says that the latter is gone: the pod has been woken.
 func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err error) {
 	if c.rec.Warning, err = c.description.NetAdmin.Check(c.ref(), of.Meta.Pod, c.o.Scope, false); err != nil {
 		return err
 	}
-	if err := c.promise(c.cs.Disk.Promise(manifestSize)); err != nil {
-		return err
-	}
-	if err := c.promise(c.cs.Replication.Promise(c.pod.Namespace, manifestSize)); err != nil {
+	if err := c.room.TakeCopy(); err != nil {
 		return err
 	}
 	c.rec.CopyOf = of.Meta.UID

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"diapause.dev/agent/budget"
+	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
@@ -130,6 +131,7 @@ type Checkpoints struct {
 	captures *captures
 	control  *control
 	settler  *settler
+	budgets  room.Budgets
 	cluster  Cluster // or nil
 }
 
@@ -142,6 +144,7 @@ func New(c Config) *Checkpoints {
 			control: control, runtime: c.Runtime, journal: c.Journal, unsettled: c.Unsettled, sandboxes: c.Sandboxes,
 			replicator: c.Replicator, spool: c.Stores.Spool(), changed: c.Changed, log: c.Logger,
 		},
+		budgets: room.Budgets{Memory: c.Memory, Disk: c.Disk, Replication: c.Replication, Arena: c.Arena},
 	}
 }
 
@@ -210,7 +213,8 @@ type checkpoint struct {
 	meta        snapshot.Meta
 	asleep      bool     // the pod slept when its turn came, and was not woken
 	running     []string // ids of the containers that are recorded
-	room        room
+	room        *room.Room
+	newStored   atomic.Int64 // bytes that it has added to the spool
 	arena       *capture.Arena
 	capture     *capture.Capture
 	writer      *storage.Writer   // of the spool; nil: it has not begun
@@ -222,10 +226,6 @@ type checkpoint struct {
 	// ones.
 	owing bool
 }
-
-// slack is how many bytes an arena has beyond the memory in use. They are for what the sandbox allocates until it is
-// paused, and for the memory of its file systems.
-const slack = 16 << 20
 
 // Checkpoint saves a sandbox as a snapshot. The request ends with ctx until the save starts. From then on it ends only
 // with life, so that no pause is left unfinished.
@@ -249,6 +249,7 @@ func (c *checkpoint) run(ctx, life context.Context) error {
 		return err
 	}
 	defer c.cleanUp()
+	c.room = room.New(c.cs.budgets, c.pod.Namespace, c.pod.String(), c.o.Scope)
 	err = c.save(ctx, life)
 	if err != nil {
 		err = c.fail(err)
@@ -487,6 +488,19 @@ func joinWarnings(a, b string) string {
 	return a + "; " + b
 }
 
+// workloadTime bounds how long a save that a workload has begun waits for memory. Nobody else sets it a limit.
+const workloadTime = 150 * time.Second
+
+// takeMemory waits for this checkpoint's share of the memory for all checkpoints.
+func (c *checkpoint) takeMemory(ctx context.Context) error {
+	if c.o.sentry != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, workloadTime)
+		defer cancel()
+	}
+	return c.room.TakeMemory(ctx, c.pod.SandboxPID, c.o.Progress, c.watch.lap)
+}
+
 // prepare does everything that can be done before the pause.
 func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	facts, err := c.cs.Facts(ctx, c.pod.SandboxPID)
@@ -513,10 +527,10 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	if err := c.findVolumes(ctx); err != nil {
 		return err
 	}
-	if err := c.fits(); err != nil {
+	if err := c.room.Fits(c.pod.SandboxPID, c.volumes.Size()); err != nil {
 		return err
 	}
-	if err := c.takeDisk(); err != nil {
+	if err := c.room.TakeDisk(c.pod.SandboxPID, c.volumes.Size(), c.large); err != nil {
 		return err
 	}
 	if err := c.warm(ctx, life); err != nil {
@@ -539,7 +553,7 @@ func (c *checkpoint) origin() snapshot.Origin {
 // RootfsOnly the arena is small: files are elsewhere, and only the sentry knows their size.
 func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 	if c.o.Scope == snapshot.RootfsOnly {
-		return c.newArena(slack, nil)
+		return c.newArena(room.Slack, nil)
 	}
 	memory, err := runsc.MemoryFile(c.pod.SandboxPID)
 	if err != nil {
@@ -559,7 +573,7 @@ func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, mapping.Close())
 	}
-	if err := c.newArena(left+slack, mapping); err != nil {
+	if err := c.newArena(left+room.Slack, mapping); err != nil {
 		return err
 	}
 	if c.baseline != nil {
@@ -571,7 +585,7 @@ func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 
 // newArena makes the arena, with room for the first bytes without page faults. It owns mapping.
 func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) {
-	c.arena, err = capture.NewArena(warm, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
+	c.arena, err = capture.NewArena(warm, c.room.Arena(), c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
 	return err
 }
 
@@ -658,7 +672,7 @@ func (c *checkpoint) cleanUp() {
 
 // closeArena frees the captured memory and volumes, and gives back what the checkpoint holds of the node's budgets.
 func (c *checkpoint) closeArena() {
-	defer c.room.leave()
+	defer c.room.Leave()
 	c.volumes.Close()
 	c.outside.Close()
 	if c.arena == nil {

@@ -42,7 +42,7 @@ func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memo
 	if !large && (parent == nil || !parent.Fingerprinted()) {
 		return used, nil
 	}
-	if err := c.room.share.Grow(m.Size() / snapshots.ChunkSize * perWindow); err != nil {
+	if err := c.room.Grow(m.Size() / snapshots.ChunkSize * perWindow); err != nil {
 		c.log.Info("all memory is copied in the pause", "reason", err)
 		return used, nil
 	}
@@ -74,7 +74,7 @@ func (c *checkpoint) large(memory int64) bool {
 
 // rounds stores memory. It gives way to what else runs. If much has changed meanwhile, that is stored in a second
 // round, which gives way to nothing: it has to be faster than the sandbox. So no more than twice the memory is written,
-// which takeDisk counts on.
+// which room.Room.TakeDisk counts on.
 func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (
 	left int64, err error,
 ) {
@@ -88,7 +88,7 @@ func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory 
 		return 0, err
 	}
 	left, err = base.Round(ctx, memory, nil, notStored)
-	if err == nil && left > min(int64(copiedShare*float64(used)), c.room.arena/2) {
+	if err == nil && left > min(int64(copiedShare*float64(used)), c.room.Arena()/2) {
 		if _, err = base.Round(ctx, memory, nil, store.changed); err == nil {
 			left, err = base.Round(ctx, memory, nil, notStored)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/pace"
 	"diapause.dev/api/snapshot"
@@ -91,7 +92,8 @@ func TestHostileSparseMemory(t *testing.T) {
 		c := &checkpoint{cs: r.Checkpoints, o: Options{Progress: func(string, int64, int64) {}}, log: r.log}
 		c.cs.PrecopyFrom = 1
 		c.rec, c.pod, c.watch = &journal.Record{Key: snapshot.Key{Namespace: "ns", Name: "name"}}, &cri.Pod{}, newStopwatch()
-		if c.room.share, err = r.memory.Take(t.Context(), "ns", 1<<20, func() {}); err != nil {
+		c.room = room.New(r.budgets, "ns", "ns/pod", snapshot.WholePod)
+		if err := c.room.TakeMemory(t.Context(), sentryProcess().pid, c.o.Progress, c.watch.lap); err != nil {
 			t.Fatal(err)
 		}
 		left, err := c.precopy(t.Context(), t.Context(), m, f, used)
@@ -100,7 +102,7 @@ func TestHostileSparseMemory(t *testing.T) {
 				left, err)
 		}
 		c.closeWriter()
-		c.room.leave()
+		c.room.Leave()
 		r.leavesAll()
 	}
 }

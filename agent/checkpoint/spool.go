@@ -21,10 +21,10 @@ func (c *checkpoint) openWriter(life context.Context, parent *storage.Manifest, 
 	c.writer, err = c.cs.Stores.Spool().NewWriter(life, c.rec.Key, storage.WriterOptions{
 		Codec:        codec,
 		Parent:       parent,
-		Memory:       pool(c.room.arena),
+		Memory:       c.room.WriterMemory(),
 		Fingerprints: fingerprints,
 		Progress: func(raw, stored int64) {
-			c.room.newStored.Store(stored)
+			c.newStored.Store(stored)
 			if total := c.toHandle.Load(); total > 0 {
 				c.o.Progress("spool", min(raw, total), total)
 			}
@@ -63,7 +63,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.o.Progress("spool", total, total)
 	c.watch.lap("spool")
 	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
-	c.rec.Stored = max(c.room.newStored.Load(), 1)
+	c.rec.Stored = max(c.newStored.Load(), 1)
 	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(c.meta.Volumes))
 	c.noteOrOwe(journal.StageSpooled)
 	return nil

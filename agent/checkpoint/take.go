@@ -26,7 +26,7 @@ import (
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
 	c.capture = capture.New(c.o.Scope, c.arena, snapshots.ChunkSize)
-	c.boundCapture()
+	c.room.Bound(c.arena, c.capture)
 	if c.volumes.Any() || c.outside.Any() {
 		c.capture.Meanwhile(c.captureVolumes)
 	}
@@ -147,7 +147,7 @@ func (c *checkpoint) throughShim(life context.Context, dir string) (*capture.Ima
 // none, it returns err.
 func (c *checkpoint) whyFailed(ctx context.Context, err error) error {
 	if cause := c.arena.Err(); cause != nil {
-		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.room.arena, c.cs.Stores.SpoolDir(),
+		return fmt.Errorf("capture into the arena of %d bytes and the spool %s: %w", c.room.Arena(), c.cs.Stores.SpoolDir(),
 			cause)
 	}
 	if ctx.Err() != nil {
