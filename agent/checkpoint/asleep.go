@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"diapause.dev/agent/journal"
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/cri"
 	"diapause.dev/storage"
 )
 
@@ -17,28 +15,6 @@ import (
 // the one on which the pod sleeps. The sandbox's lock is held meanwhile, so the pod cannot fall asleep again on
 // another one. If something wakes it meanwhile, the snapshot has the pod as it was when its turn came, and the pod is
 // not ended.
-
-// Sleeps are the pods of this node that sleep.
-type Sleeps interface {
-	// Asleep reports whether the pod of a sandbox sleeps, or is being woken.
-	Asleep(sandbox string) bool
-	// SleepsOn returns the snapshot on which the pod of a sandbox sleeps. ok is false once the pod may run.
-	SleepsOn(sandbox string) (id snapshots.ID, ok bool)
-	// Wake wakes the pod of a sandbox, and returns when it runs. If it is awake, nothing is done.
-	Wake(ctx context.Context, sandbox string) error
-}
-
-// ErrAsleep is the kind of error of a pod that is to be put to sleep, or to be ended, and sleeps.
-var ErrAsleep = errors.New("it sleeps")
-
-// seeAsleep notes whether the pod sleeps. It returns an error if a pod that sleeps cannot be what the request wants.
-func (c *checkpoint) seeAsleep() error {
-	c.asleep = c.cs.control.asleep(c.rec.SandboxID)
-	if !c.asleep || c.o.Handover == nil && !c.o.Ending && c.o.sentry == nil {
-		return nil
-	}
-	return fmt.Errorf("pod %s: %w: %w, and is saved already: wake it first", c.pod, cri.ErrNotRunning, ErrAsleep)
-}
 
 // saveAsleep saves a pod that sleeps. If it must be woken for that, or was woken meanwhile, saved is false, and the pod
 // is awake.
@@ -101,7 +77,7 @@ func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err 
 		return err
 	}
 	c.rec.CopyOf = of.Meta.UID
-	if err := c.noteOrFail(journal.StageAccepted); err != nil { // who settles the request needs it
+	if err := c.entry.noteOrFail(journal.StageAccepted); err != nil { // who settles the request needs it
 		return err
 	}
 	c.o.Progress("copy", 0, 0)
@@ -112,14 +88,14 @@ func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err 
 	c.watch.lap("copy")
 	c.rec.Stored = 1 // its packs are counted already
 	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(of.Meta.Volumes))
-	c.noteOrOwe(journal.StageSpooled)
+	c.entry.noteOrOwe(journal.StageSpooled)
 	if !c.o.Stop {
 		return nil
 	}
 	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.control.endAsleep(c.rec)); err != nil {
 		return err
 	}
-	c.noteOrOwe(journal.StageSpooled)
+	c.entry.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 
@@ -127,16 +103,8 @@ func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err 
 // now. What a restore needs to know of the sandbox is as it was when the pod fell asleep.
 func (c *checkpoint) copied(of *storage.Manifest) snapshot.Meta {
 	m := of.Meta
-	m.Key, m.UID, m.Purpose, m.Inheritable, m.Origin = c.rec.Key, c.rec.UID, c.rec.Purpose, false, c.origin()
+	m.Key, m.UID, m.Purpose, m.Inheritable, m.Origin = c.rec.Key, c.rec.UID, c.rec.Purpose, false, c.origin(c.cs.Node)
 	m.Parent = &of.Meta.Key
 	m.Created, m.Timeline, m.Overflow = time.Now(), c.watch.stages, 0
 	return m
-}
-
-// stays says what becomes of a pod that was not saved.
-func (c *checkpoint) stays() string {
-	if c.asleep {
-		return "sleeps on"
-	}
-	return "runs on"
 }

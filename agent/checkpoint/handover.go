@@ -33,7 +33,7 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 	if paused, err := c.cs.Runtime.Paused(life, c.pod.ID); err != nil || paused {
 		return errors.Join(err, notPaused(c.pod, paused))
 	}
-	if err := c.noteOrFail(journal.StagePaused); err != nil {
+	if err := c.entry.noteOrFail(journal.StagePaused); err != nil {
 		return err
 	}
 	defer func() {
@@ -45,7 +45,7 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 		defer cancel()
 		c.o.Handover.Leave(ctx, c.pod)
 		if failure != nil {
-			c.owing = true
+			c.entry.owing = true
 			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 		}
 	}()

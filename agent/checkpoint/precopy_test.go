@@ -10,11 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/pace"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
 )
 
@@ -33,7 +31,7 @@ func TestGivesWay(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := &checkpoint{cs: &Checkpoints{Config: Config{PrecopyTime: tt.limit, Pace: pace.New()}}, o: tt.o}
+			c := &checkpoint{cs: &Checkpoints{Config: Config{PrecopyTime: tt.limit, Pace: pace.New()}}, accepted: accepted{o: tt.o}}
 			if got := c.pace() != nil; got != tt.want {
 				t.Errorf("it gives way: %v, want %v", got, tt.want)
 			}
@@ -89,10 +87,8 @@ func TestHostileSparseMemory(t *testing.T) {
 		}
 		defer m.Close()
 		r := newRig(t)
-		c := &checkpoint{cs: r.Checkpoints, o: Options{Progress: func(string, int64, int64) {}}, log: r.log}
-		c.cs.PrecopyFrom = 1
-		c.rec, c.pod, c.watch = &journal.Record{Key: snapshot.Key{Namespace: "ns", Name: "name"}}, &cri.Pod{}, newStopwatch()
-		c.room = room.New(r.budgets, "ns", "ns/pod", snapshot.WholePod)
+		r.with(func(c *Config) { c.PrecopyFrom = 1 })
+		c := r.underWay(&journal.Record{Key: snapshot.Key{Namespace: "ns", Name: "name"}}, Options{})
 		if err := c.room.TakeMemory(t.Context(), sentryProcess().pid, c.o.Progress, c.watch.lap); err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
 	c.rec.Stored = max(c.newStored.Load(), 1)
 	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(c.meta.Volumes))
-	c.noteOrOwe(journal.StageSpooled)
+	c.entry.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if paused, err := c.cs.Runtime.Paused(life, c.pod.ID); err != nil || paused {
 		return errors.Join(err, notPaused(c.pod, paused))
 	}
-	if err := c.noteOrFail(journal.StagePaused); err != nil {
+	if err := c.entry.noteOrFail(journal.StagePaused); err != nil {
 		return err
 	}
 	defer func() {
@@ -29,7 +29,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 			return
 		}
 		if failure := c.resume(); failure != nil {
-			c.owing = true
+			c.entry.owing = true
 			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 		}
 	}()
@@ -52,7 +52,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.control.killPaused(c.rec)); err != nil {
 		return err
 	}
-	c.noteOrOwe(journal.StageSpooled)
+	c.entry.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 
