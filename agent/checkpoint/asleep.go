@@ -87,7 +87,7 @@ func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err 
 	}
 	c.watch.lap("copy")
 	c.rec.Stored = 1 // its packs are counted already
-	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(of.Meta.Volumes))
+	c.rec.Warning = joinWarnings(c.rec.Warning, c.volumes.outside.Warning(of.Meta.Volumes))
 	c.entry.noteOrOwe(journal.StageSpooled)
 	if !c.o.Stop {
 		return nil

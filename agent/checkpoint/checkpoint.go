@@ -11,7 +11,6 @@ import (
 	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
-	"diapause.dev/agent/outside"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/agent/volumes"
 	"diapause.dev/api/snapshot"
@@ -96,12 +95,10 @@ type checkpoint struct {
 	running   []string     // ids of the containers that are recorded
 	newStored atomic.Int64 // bytes that it has added to the spool
 	arena     *capture.Arena
-	capture   *capture.Capture
 	writer    *storage.Writer   // of the spool; nil: it has not begun
 	toHandle  atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
 	baseline  *capture.Baseline // what is stored already; nil: the pause does not look for it
-	volumes   *volumes.Volumes  // that lie on the node; nil: not looked for
-	outside   *outside.Files    // of volumes that are not part of the snapshot; nil: not looked for
+	volumes   podVolumes
 }
 
 // newCheckpoint returns the checkpoint of a request that was accepted.
@@ -203,13 +200,16 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 		Key: c.rec.Key, UID: c.rec.UID, Scope: c.o.Scope, Purpose: c.rec.Purpose, Inheritable: c.rec.Inheritable,
 		Facts: facts, Pod: rec, Origin: c.origin(c.cs.Node),
 	}
-	if err := c.findVolumes(ctx); err != nil {
+	of := volumes.Config{
+		Spool: c.cs.Stores.SpoolDir(), Encrypted: c.cs.Stores.Encrypted(), Limit: c.cs.VolumeLimit, Logger: c.log,
+	}
+	if err := c.volumes.find(ctx, of, c.pod, rec, c.o.Scope); err != nil {
 		return err
 	}
-	if err := c.room.Fits(c.pod.SandboxPID, c.volumes.Size()); err != nil {
+	if err := c.room.Fits(c.pod.SandboxPID, c.volumes.inside.Size()); err != nil {
 		return err
 	}
-	if err := c.room.TakeDisk(c.pod.SandboxPID, c.volumes.Size(), c.large); err != nil {
+	if err := c.room.TakeDisk(c.pod.SandboxPID, c.volumes.inside.Size(), c.large); err != nil {
 		return err
 	}
 	if err := c.warm(ctx, life); err != nil {
@@ -260,7 +260,7 @@ func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) 
 }
 
 func (c *checkpoint) saveRunning(life context.Context) error {
-	c.findOutside()
+	c.volumes.findOutside(c.pod, c.meta.Pod, c.o.Scope)
 	im, err := c.take(life)
 	if err != nil {
 		return err
@@ -278,6 +278,19 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	}
 	c.entry.noteOrOwe(journal.StageSpooled)
 	return nil
+}
+
+// take captures the image of the sandbox.
+func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
+	t := &capturer{
+		runtime: c.cs.Runtime, expected: c.cs.captures, requests: c.cs.Requests, socket: c.cs.SidecarSocket,
+		keepCPULimits: c.cs.KeepCPULimits, limit: c.cs.CaptureTime, spoolDir: c.cs.Stores.SpoolDir(),
+		request: c.rec.ID, pod: c.pod, scope: c.o.Scope, sentry: c.o.sentry, running: c.running, record: &c.meta.Pod,
+		volumes: &c.volumes, room: c.room, arena: c.arena,
+		capture:  capture.New(c.o.Scope, c.arena, snapshots.ChunkSize),
+		progress: c.o.Progress, watch: c.watch, log: c.log,
+	}
+	return t.take(life)
 }
 
 // fail journals why the request ended.
@@ -305,8 +318,7 @@ func (c *checkpoint) fail(err error) error {
 // closeArena frees the captured memory and volumes, and gives back what the checkpoint holds of the node's budgets.
 func (c *checkpoint) closeArena() {
 	defer c.room.Leave()
-	c.volumes.Close()
-	c.outside.Close()
+	c.volumes.close()
 	if c.arena == nil {
 		return
 	}

@@ -54,7 +54,7 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 	if err := pauser.within(life, "watch", watch); err != nil {
 		return err
 	}
-	c.findOutside()
+	c.volumes.findOutside(c.pod, c.meta.Pod, c.o.Scope)
 	release, err := pauser.pause(life)
 	defer release()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 	if err := c.toSpool(life, im); err != nil {
 		return err
 	}
-	c.outside.Sync(c.log)
+	c.volumes.outside.Sync(c.log)
 	release() // stops renewing; the lease lasts longer than the handover takes
 	c.o.Progress("fall asleep", 0, 0)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), resumeTime)

@@ -48,7 +48,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 			return err
 		}
 	}
-	total := im.Size() + c.volumes.Bytes()
+	total := im.Size() + c.volumes.inside.Bytes()
 	c.toHandle.Store(max(total, 1))
 	if err := c.write(ctx, c.writer, im); err != nil {
 		return err
@@ -57,6 +57,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.meta.Overflow = c.arena.Overflow()
 	c.meta.Memory = im.Memory
 	c.meta.Timeline = c.watch.stages
+	c.meta.Volumes = c.volumes.noted
 	if _, err := c.writer.Commit(ctx, c.meta); err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
 	c.watch.lap("spool")
 	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
 	c.rec.Stored = max(c.newStored.Load(), 1)
-	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(c.meta.Volumes))
+	c.rec.Warning = joinWarnings(c.rec.Warning, c.volumes.outside.Warning(c.meta.Volumes))
 	c.entry.noteOrOwe(journal.StageSpooled)
 	return nil
 }
@@ -86,7 +87,7 @@ func (c *checkpoint) parent(ctx context.Context) *storage.Manifest {
 
 // write writes the volumes and the image files, in the order in which a restore reads them.
 func (c *checkpoint) write(ctx context.Context, w *storage.Writer, im *capture.Image) error {
-	if err := c.volumes.Write(w); err != nil {
+	if err := c.volumes.inside.Write(w); err != nil {
 		return err
 	}
 	for _, f := range im.Small {

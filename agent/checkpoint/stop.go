@@ -33,7 +33,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 		}
 	}()
-	c.findOutside()
+	c.volumes.findOutside(c.pod, c.meta.Pod, c.o.Scope)
 	release, err := c.pauser().pause(life)
 	defer release()
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *checkpoint) saveAndStop(life context.Context) (err error) {
 	if err := c.toSpool(life, im); err != nil {
 		return err
 	}
-	c.outside.Sync(c.log)
+	c.volumes.outside.Sync(c.log)
 	release() // stops renewing; the lease lasts longer than the stop takes
 	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.control.killPaused(c.rec)); err != nil {
 		return err
