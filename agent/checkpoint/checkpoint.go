@@ -5,18 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"diapause.dev/agent/checkpoint/room"
+	"diapause.dev/agent/checkpoint/spool"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/agent/volumes"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/runsc"
 	"diapause.dev/runsc/capture"
-	"diapause.dev/storage"
 )
 
 // Checkpoints runs the checkpoints of this node. Its methods may be called concurrently.
@@ -88,28 +86,33 @@ func (cs *Checkpoints) acceptance(o Options, watch *stopwatch) *acceptance {
 type checkpoint struct {
 	cs *Checkpoints
 	accepted
-	watch     *stopwatch
-	entry     *entry
-	room      *room.Room
-	meta      snapshot.Meta
-	running   []string     // ids of the containers that are recorded
-	newStored atomic.Int64 // bytes that it has added to the spool
-	arena     *capture.Arena
-	writer    *storage.Writer   // of the spool; nil: it has not begun
-	toHandle  atomic.Int64      // bytes that the writer has to handle in all; 0: that is not known yet
-	baseline  *capture.Baseline // what is stored already; nil: the pause does not look for it
-	volumes   podVolumes
+	watch   *stopwatch
+	entry   *entry
+	room    *room.Room
+	spool   *spool.Snapshot
+	meta    snapshot.Meta
+	running []string // ids of the containers that are recorded
+	volumes podVolumes
+	arena   *capture.Arena // nil: nothing was prepared
 }
 
 // newCheckpoint returns the checkpoint of a request that was accepted.
 func newCheckpoint(cs *Checkpoints, a accepted, watch *stopwatch) *checkpoint {
-	return &checkpoint{
-		cs: cs, accepted: a, watch: watch,
-		entry: &entry{
-			journal: cs.Journal, unsettled: cs.Unsettled, changed: cs.Changed, watch: watch, log: a.log, rec: a.rec,
-		},
-		room: room.New(cs.budgets, a.pod.Namespace, a.pod.String(), a.o.Scope),
+	c := &checkpoint{cs: cs, accepted: a, watch: watch}
+	c.entry = &entry{
+		journal: cs.Journal, unsettled: cs.Unsettled, changed: cs.Changed, watch: watch, log: a.log, rec: a.rec,
 	}
+	c.room = room.New(cs.budgets, a.pod.Namespace, a.pod.String(), a.o.Scope)
+	c.spool = spool.New(spool.Config{
+		Stores: cs.Stores, Lineage: cs.Lineage, Room: c.room, Key: a.rec.Key, Store: a.rec.Store, Sandbox: a.pod.ID,
+		Scope: a.o.Scope,
+		Precopy: spool.Precopy{
+			From: cs.PrecopyFrom, Time: cs.PrecopyTime, Pace: cs.Pace, Saving: a.o.sentry != nil, Stop: a.o.Stop,
+			HandedOver: a.o.Handover != nil,
+		},
+		Progress: a.o.Progress, Lap: watch.lap, Logger: a.log,
+	})
+	return c
 }
 
 // run does what is left to do once the sandbox's turn has come. release ends that turn.
@@ -119,7 +122,7 @@ func (c *checkpoint) run(ctx, life context.Context, release func()) error {
 	if err != nil {
 		err = c.fail(err)
 	}
-	c.closeWriter()
+	c.spool.Abort()
 	c.closeArena() // frees its memory, for the next checkpoint, before the wait for the store
 	release()
 	c.tellSpooled(life)
@@ -209,54 +212,14 @@ func (c *checkpoint) prepare(ctx, life context.Context) (err error) {
 	if err := c.room.Fits(c.pod.SandboxPID, c.volumes.inside.Size()); err != nil {
 		return err
 	}
-	if err := c.room.TakeDisk(c.pod.SandboxPID, c.volumes.inside.Size(), c.large); err != nil {
+	if err := c.room.TakeDisk(c.pod.SandboxPID, c.volumes.inside.Size(), c.spool.Precopy.Large); err != nil {
 		return err
 	}
-	if err := c.warm(ctx, life); err != nil {
+	if c.arena, err = c.spool.Prepare(ctx, life, c.pod.SandboxPID); err != nil {
 		return err
 	}
 	c.watch.lap("prepare")
 	return nil
-}
-
-// warm prepares the arena, and the memory that the sandbox has allocated so far, for copies without page faults. With
-// RootfsOnly the arena is small: files are elsewhere, and only the sentry knows their size.
-func (c *checkpoint) warm(ctx, life context.Context) (err error) {
-	if c.o.Scope == snapshot.RootfsOnly {
-		return c.newArena(room.Slack, nil)
-	}
-	memory, err := runsc.MemoryFile(c.pod.SandboxPID)
-	if err != nil {
-		return err
-	}
-	defer memory.Close()
-	used, err := runsc.MemoryUsage(c.pod.SandboxPID)
-	if err != nil {
-		return err
-	}
-	c.o.Progress("prepare", 0, used)
-	mapping, err := capture.Map(memory)
-	if err != nil {
-		return err
-	}
-	left, err := c.precopy(ctx, life, mapping, memory, used)
-	if err != nil {
-		return errors.Join(err, mapping.Close())
-	}
-	if err := c.newArena(left+room.Slack, mapping); err != nil {
-		return err
-	}
-	if c.baseline != nil {
-		c.arena.Reuse(c.baseline)
-	}
-	c.o.Progress("prepare", used, used)
-	return nil
-}
-
-// newArena makes the arena, with room for the first bytes without page faults. It owns mapping.
-func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) {
-	c.arena, err = capture.NewArena(warm, c.room.Arena(), c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
-	return err
 }
 
 func (c *checkpoint) saveRunning(life context.Context) error {
@@ -291,6 +254,30 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 		progress: c.o.Progress, watch: c.watch, log: c.log,
 	}
 	return t.take(life)
+}
+
+// toSpool compresses and stores the captured image. When it returns without an error, the snapshot is restorable on
+// this node, whatever happens to the agent or the machine.
+func (c *checkpoint) toSpool(ctx context.Context, im *capture.Image) error {
+	total, err := c.spool.Write(ctx, im, c.volumes.inside, c.arena)
+	if err != nil {
+		return err
+	}
+	c.meta.Created = time.Now()
+	c.meta.Overflow = c.arena.Overflow()
+	c.meta.Memory = im.Memory
+	c.meta.Timeline = c.watch.stages
+	c.meta.Volumes = c.volumes.noted
+	if err := c.spool.Commit(ctx, c.meta); err != nil {
+		return err
+	}
+	c.o.Progress("spool", total, total)
+	c.watch.lap("spool")
+	c.cs.Lineage.Set(c.pod.ID, c.o.Scope, c.rec.Key)
+	c.rec.Stored = max(c.spool.Stored(), 1)
+	c.rec.Warning = joinWarnings(c.rec.Warning, c.volumes.outside.Warning(c.meta.Volumes))
+	c.entry.noteOrOwe(journal.StageSpooled)
+	return nil
 }
 
 // fail journals why the request ended.
