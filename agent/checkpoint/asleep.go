@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/outside"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -16,95 +18,87 @@ import (
 // another one. If something wakes it meanwhile, the snapshot has the pod as it was when its turn came, and the pod is
 // not ended.
 
-// saveAsleep saves a pod that sleeps. If it must be woken for that, or was woken meanwhile, saved is false, and the pod
-// is awake.
-func (c *checkpoint) saveAsleep(ctx, life context.Context) (saved bool, err error) {
-	if err := c.confirmStop(ctx); err != nil {
-		return false, err
-	}
-	of, err := c.sleepsOn(ctx)
+// sleepCopier saves a pod that sleeps.
+type sleepCopier struct {
+	sleeps  Sleeps
+	spool   *storage.Store
+	control *control
+	node    string
+	accepted
+	entry *entry
+	room  *room.Room
+	watch *stopwatch
+}
+
+// save saves the pod. If it must be woken for that, or was woken meanwhile, saved is false.
+func (p *sleepCopier) save(ctx, life context.Context) (saved bool, err error) {
+	of, err := p.sleepsOn(ctx)
 	if err == nil && of != nil {
-		err = c.copySleep(life, of)
+		err = p.copy(life, of)
 		saved = err == nil
 	}
 	if errors.Is(err, storage.ErrNotFound) { // nobody needs it any more
-		of, err = nil, nil
-	}
-	if err == nil && of == nil {
-		err = c.awaken(ctx)
+		err = nil
 	}
 	return saved, err
 }
 
 // sleepsOn returns the snapshot on which the pod sleeps. It returns nil if the pod must be woken to be saved: only its
 // files are to be kept, or this node does not have that snapshot, or the pod is being woken.
-func (c *checkpoint) sleepsOn(ctx context.Context) (*storage.Manifest, error) {
-	id, ok := c.cs.Sleeps.SleepsOn(c.rec.SandboxID)
-	if !ok || c.o.Scope != snapshot.WholePod {
+func (p *sleepCopier) sleepsOn(ctx context.Context) (*storage.Manifest, error) {
+	id, ok := p.sleeps.SleepsOn(p.rec.SandboxID)
+	if !ok || p.o.Scope != snapshot.WholePod {
 		return nil, nil
 	}
-	m, err := c.cs.Stores.Spool().TrustedManifest(ctx, id.Key)
+	m, err := p.spool.TrustedManifest(ctx, id.Key)
 	switch {
 	case errors.Is(err, storage.ErrNotFound) || err == nil && m.Meta.UID != id.UID:
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("pod %s sleeps, and its snapshot cannot be read: %w", c.pod, err)
+		return nil, fmt.Errorf("pod %s sleeps, and its snapshot cannot be read: %w", p.pod, err)
 	}
 	return m, nil
 }
 
-// awaken wakes the pod, which is then saved as any other.
-func (c *checkpoint) awaken(ctx context.Context) (err error) {
-	c.o.Progress("wake", 0, 0)
-	if err := c.cs.Sleeps.Wake(ctx, c.rec.SandboxID); err != nil {
-		return fmt.Errorf("pod %s sleeps, and must be woken to be saved: %w", c.pod, err)
-	}
-	c.asleep = false
-	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
-		return err
-	}
-	c.watch.lap("wake")
-	return nil
-}
-
-// copySleep makes a snapshot of the same packs as the one on which the pod sleeps and, if asked to, ends the pod in its
+// copy makes a snapshot of the same packs as the one on which the pod sleeps and, if asked to, ends the pod in its
 // sleep. An error of kind storage.ErrNotFound says that the latter is gone: the pod has been woken.
-func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err error) {
-	if c.rec.Warning, err = c.description.NetAdmin.Check(c.ref(), of.Meta.Pod, c.o.Scope, false); err != nil {
+func (p *sleepCopier) copy(life context.Context, of *storage.Manifest) (err error) {
+	if p.rec.Warning, err = p.description.NetAdmin.Check(p.ref(), of.Meta.Pod, p.o.Scope, false); err != nil {
 		return err
 	}
-	if err := c.room.TakeCopy(); err != nil {
+	if err := p.room.TakeCopy(); err != nil {
 		return err
 	}
-	c.rec.CopyOf = of.Meta.UID
-	if err := c.entry.noteOrFail(journal.StageAccepted); err != nil { // who settles the request needs it
+	p.rec.CopyOf = of.Meta.UID
+	if err := p.entry.noteOrFail(journal.StageAccepted); err != nil { // who settles the request needs it
 		return err
 	}
-	c.o.Progress("copy", 0, 0)
-	if _, err := c.cs.Stores.Spool().Duplicate(life, of, c.copied(of)); err != nil {
-		c.rec.CopyOf = ""
-		return fmt.Errorf("pod %s sleeps, and its snapshot cannot be copied: wake it first: %w", c.pod, err)
+	p.o.Progress("copy", 0, 0)
+	if _, err := p.spool.Duplicate(life, of, p.copied(of)); err != nil {
+		p.rec.CopyOf = ""
+		return fmt.Errorf("pod %s sleeps, and its snapshot cannot be copied: wake it first: %w", p.pod, err)
 	}
-	c.watch.lap("copy")
-	c.rec.Stored = 1 // its packs are counted already
-	c.rec.Warning = joinWarnings(c.rec.Warning, c.volumes.outside.Warning(of.Meta.Volumes))
-	c.entry.noteOrOwe(journal.StageSpooled)
-	if !c.o.Stop {
+	p.watch.lap("copy")
+	var notLookedFor *outside.Files
+	p.rec.Stored = 1 // its packs are counted already
+	p.rec.Warning = joinWarnings(p.rec.Warning, notLookedFor.Warning(of.Meta.Volumes))
+	p.entry.noteOrOwe(journal.StageSpooled)
+	if !p.o.Stop {
 		return nil
 	}
-	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.control.endAsleep(c.rec)); err != nil {
+	if err := p.control.stop(p.pod, p.rec, p.watch, p.control.endAsleep(p.rec)); err != nil {
 		return err
 	}
-	c.entry.noteOrOwe(journal.StageSpooled)
+	p.entry.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 
 // copied returns what the copy of a snapshot says of itself. It is of this request, and of the pod as it is described
 // now. What a restore needs to know of the sandbox is as it was when the pod fell asleep.
-func (c *checkpoint) copied(of *storage.Manifest) snapshot.Meta {
+func (p *sleepCopier) copied(of *storage.Manifest) snapshot.Meta {
 	m := of.Meta
-	m.Key, m.UID, m.Purpose, m.Inheritable, m.Origin = c.rec.Key, c.rec.UID, c.rec.Purpose, false, c.origin(c.cs.Node)
+	m.Key, m.UID, m.Purpose, m.Inheritable, m.Origin = p.rec.Key, p.rec.UID, p.rec.Purpose, false, p.origin(p.node)
 	m.Parent = &of.Meta.Key
-	m.Created, m.Timeline, m.Overflow = time.Now(), c.watch.stages, 0
+	m.Created, m.Timeline, m.Overflow = time.Now(), p.watch.stages, 0
 	return m
 }

@@ -163,6 +163,36 @@ func (c *checkpoint) save(ctx, life context.Context) error {
 	return c.saveRunning(life)
 }
 
+// saveAsleep saves a pod that sleeps. If it must be woken for that, or was woken meanwhile, saved is false, and the pod
+// is awake.
+func (c *checkpoint) saveAsleep(ctx, life context.Context) (saved bool, err error) {
+	if err := c.confirmStop(ctx); err != nil {
+		return false, err
+	}
+	p := &sleepCopier{
+		sleeps: c.cs.Sleeps, spool: c.cs.Stores.Spool(), control: c.cs.control, node: c.cs.Node, accepted: c.accepted,
+		entry: c.entry, room: c.room, watch: c.watch,
+	}
+	if saved, err = p.save(ctx, life); saved || err != nil {
+		return saved, err
+	}
+	return false, c.awaken(ctx)
+}
+
+// awaken wakes the pod, which is then saved as any other.
+func (c *checkpoint) awaken(ctx context.Context) (err error) {
+	c.o.Progress("wake", 0, 0)
+	if err := c.cs.Sleeps.Wake(ctx, c.rec.SandboxID); err != nil {
+		return fmt.Errorf("pod %s sleeps, and must be woken to be saved: %w", c.pod, err)
+	}
+	c.asleep = false
+	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
+		return err
+	}
+	c.watch.lap("wake")
+	return nil
+}
+
 // leftBehind is the warning for a pod in which a session by exec may have left a process running.
 const leftBehind = "a restore ends what kubectl exec has left running in the pod: the sandbox runs with gVisor's own " +
 	"build of runsc"
@@ -241,6 +271,42 @@ func (c *checkpoint) saveRunning(life context.Context) error {
 	}
 	c.entry.noteOrOwe(journal.StageSpooled)
 	return nil
+}
+
+// pauser returns what pauses the sandbox.
+func (c *checkpoint) pauser() *pauser {
+	return &pauser{runtime: c.cs.Runtime, control: c.cs.control, pod: c.pod, request: c.rec.ID, log: c.log}
+}
+
+// savePaused pauses the sandbox and saves it. After that the lease of the pause is no longer renewed; it lasts longer
+// than what comes next, the stop or the handover.
+func (c *checkpoint) savePaused(life context.Context, p *pauser) error {
+	c.volumes.findOutside(c.pod, c.meta.Pod, c.o.Scope)
+	release, err := p.pause(life)
+	defer release()
+	if err != nil {
+		return err
+	}
+	c.watch.lap("pause")
+	im, err := c.take(life)
+	if err != nil {
+		return err
+	}
+	if err := c.toSpool(life, im); err != nil {
+		return err
+	}
+	c.volumes.outside.Sync(c.log)
+	return nil
+}
+
+// resumed returns the error of a save, after which the sandbox was to be resumed. If that has failed, the request is
+// settled later.
+func (c *checkpoint) resumed(err, failure error) error {
+	if failure == nil {
+		return err
+	}
+	c.entry.owing = true
+	return fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
 }
 
 // take captures the image of the sandbox.
