@@ -18,6 +18,36 @@ import (
 // another one. If something wakes it meanwhile, the snapshot has the pod as it was when its turn came, and the pod is
 // not ended.
 
+// saveAsleep saves a pod that sleeps. If it must be woken for that, or was woken meanwhile, saved is false, and the pod
+// is awake.
+func (c *checkpoint) saveAsleep(ctx, life context.Context) (saved bool, err error) {
+	if err := c.confirmStop(ctx); err != nil {
+		return false, err
+	}
+	p := &sleepCopier{
+		sleeps: c.cs.Sleeps, spool: c.cs.Stores.Spool(), control: c.cs.control, node: c.cs.Node, accepted: c.accepted,
+		entry: c.entry, room: c.room, watch: c.watch,
+	}
+	if saved, err = p.save(ctx, life); saved || err != nil {
+		return saved, err
+	}
+	return false, c.awaken(ctx)
+}
+
+// awaken wakes the pod, which is then saved as any other.
+func (c *checkpoint) awaken(ctx context.Context) (err error) {
+	c.o.Progress("wake", 0, 0)
+	if err := c.cs.Sleeps.Wake(ctx, c.rec.SandboxID); err != nil {
+		return fmt.Errorf("pod %s sleeps, and must be woken to be saved: %w", c.pod, err)
+	}
+	c.asleep = false
+	if c.pod, err = c.cs.Runtime.Get(ctx, c.rec.SandboxID); err != nil {
+		return err
+	}
+	c.watch.lap("wake")
+	return nil
+}
+
 // sleepCopier saves a pod that sleeps.
 type sleepCopier struct {
 	sleeps  Sleeps
