@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/journal"
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/outside"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/cri"
 	"diapause.dev/storage"
 )
 
@@ -18,63 +18,20 @@ import (
 // another one. If something wakes it meanwhile, the snapshot has the pod as it was when its turn came, and the pod is
 // not ended.
 
-// Sleeps are the pods of this node that sleep.
-type Sleeps interface {
-	// Asleep reports whether the pod of a sandbox sleeps, or is being woken.
-	Asleep(sandbox string) bool
-	// SleepsOn returns the snapshot on which the pod of a sandbox sleeps. ok is false once the pod may run.
-	SleepsOn(sandbox string) (id snapshots.ID, ok bool)
-	// Wake wakes the pod of a sandbox, and returns when it runs. If it is awake, nothing is done.
-	Wake(ctx context.Context, sandbox string) error
-}
-
-// ErrAsleep is the kind of error of a pod that is to be put to sleep, or to be ended, and sleeps.
-var ErrAsleep = errors.New("it sleeps")
-
-// seeAsleep notes whether the pod sleeps. It returns an error if a pod that sleeps cannot be what the request wants.
-func (c *checkpoint) seeAsleep() error {
-	c.asleep = c.cs.control.asleep(c.rec.SandboxID)
-	if !c.asleep || c.o.Handover == nil && !c.o.Ending && c.o.sentry == nil {
-		return nil
-	}
-	return fmt.Errorf("pod %s: %w: %w, and is saved already: wake it first", c.pod, cri.ErrNotRunning, ErrAsleep)
-}
-
 // saveAsleep saves a pod that sleeps. If it must be woken for that, or was woken meanwhile, saved is false, and the pod
 // is awake.
 func (c *checkpoint) saveAsleep(ctx, life context.Context) (saved bool, err error) {
 	if err := c.confirmStop(ctx); err != nil {
 		return false, err
 	}
-	of, err := c.sleepsOn(ctx)
-	if err == nil && of != nil {
-		err = c.copySleep(life, of)
-		saved = err == nil
+	p := &sleepCopier{
+		sleeps: c.cs.Sleeps, spool: c.cs.Stores.Spool(), control: c.cs.control, node: c.cs.Node, accepted: c.accepted,
+		entry: c.entry, room: c.room, watch: c.watch,
 	}
-	if errors.Is(err, storage.ErrNotFound) { // nobody needs it any more
-		of, err = nil, nil
+	if saved, err = p.save(ctx, life); saved || err != nil {
+		return saved, err
 	}
-	if err == nil && of == nil {
-		err = c.awaken(ctx)
-	}
-	return saved, err
-}
-
-// sleepsOn returns the snapshot on which the pod sleeps. It returns nil if the pod must be woken to be saved: only its
-// files are to be kept, or this node does not have that snapshot, or the pod is being woken.
-func (c *checkpoint) sleepsOn(ctx context.Context) (*storage.Manifest, error) {
-	id, ok := c.cs.Sleeps.SleepsOn(c.rec.SandboxID)
-	if !ok || c.o.Scope != snapshot.WholePod {
-		return nil, nil
-	}
-	m, err := c.cs.Stores.Spool().TrustedManifest(ctx, id.Key)
-	switch {
-	case errors.Is(err, storage.ErrNotFound) || err == nil && m.Meta.UID != id.UID:
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("pod %s sleeps, and its snapshot cannot be read: %w", c.pod, err)
-	}
-	return m, nil
+	return false, c.awaken(ctx)
 }
 
 // awaken wakes the pod, which is then saved as any other.
@@ -91,58 +48,87 @@ func (c *checkpoint) awaken(ctx context.Context) (err error) {
 	return nil
 }
 
-// manifestSize is about what the copy of a snapshot adds to the spool.
-const manifestSize = 1 << 20
+// sleepCopier saves a pod that sleeps.
+type sleepCopier struct {
+	sleeps  Sleeps
+	spool   *storage.Store
+	control *control
+	node    string
+	accepted
+	entry *entry
+	room  *room.Room
+	watch *stopwatch
+}
 
-// copySleep makes a snapshot of the same packs as the one on which the pod sleeps and, if asked to, ends the pod in its
+// save saves the pod. If it must be woken for that, or was woken meanwhile, saved is false.
+func (p *sleepCopier) save(ctx, life context.Context) (saved bool, err error) {
+	of, err := p.sleepsOn(ctx)
+	if err == nil && of != nil {
+		err = p.copy(life, of)
+		saved = err == nil
+	}
+	if errors.Is(err, storage.ErrNotFound) { // nobody needs it any more
+		err = nil
+	}
+	return saved, err
+}
+
+// sleepsOn returns the snapshot on which the pod sleeps. It returns nil if the pod must be woken to be saved: only its
+// files are to be kept, or this node does not have that snapshot, or the pod is being woken.
+func (p *sleepCopier) sleepsOn(ctx context.Context) (*storage.Manifest, error) {
+	id, ok := p.sleeps.SleepsOn(p.rec.SandboxID)
+	if !ok || p.o.Scope != snapshot.WholePod {
+		return nil, nil
+	}
+	m, err := p.spool.TrustedManifest(ctx, id.Key)
+	switch {
+	case errors.Is(err, storage.ErrNotFound) || err == nil && m.Meta.UID != id.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("pod %s sleeps, and its snapshot cannot be read: %w", p.pod, err)
+	}
+	return m, nil
+}
+
+// copy makes a snapshot of the same packs as the one on which the pod sleeps and, if asked to, ends the pod in its
 // sleep. An error of kind storage.ErrNotFound says that the latter is gone: the pod has been woken.
-func (c *checkpoint) copySleep(life context.Context, of *storage.Manifest) (err error) {
-	if c.rec.Warning, err = c.description.NetAdmin.Check(c.ref(), of.Meta.Pod, c.o.Scope, false); err != nil {
+func (p *sleepCopier) copy(life context.Context, of *storage.Manifest) (err error) {
+	if p.rec.Warning, err = p.description.NetAdmin.Check(p.ref(), of.Meta.Pod, p.o.Scope, false); err != nil {
 		return err
 	}
-	if err := c.promise(c.cs.Disk.Promise(manifestSize)); err != nil {
+	if err := p.room.TakeCopy(); err != nil {
 		return err
 	}
-	if err := c.promise(c.cs.Replication.Promise(c.pod.Namespace, manifestSize)); err != nil {
+	p.rec.CopyOf = of.Meta.UID
+	if err := p.entry.noteOrFail(journal.StageAccepted); err != nil { // who settles the request needs it
 		return err
 	}
-	c.rec.CopyOf = of.Meta.UID
-	if err := c.noteOrFail(journal.StageAccepted); err != nil { // who settles the request needs it
-		return err
+	p.o.Progress("copy", 0, 0)
+	if _, err := p.spool.Duplicate(life, of, p.copied(of)); err != nil {
+		p.rec.CopyOf = ""
+		return fmt.Errorf("pod %s sleeps, and its snapshot cannot be copied: wake it first: %w", p.pod, err)
 	}
-	c.o.Progress("copy", 0, 0)
-	if _, err := c.cs.Stores.Spool().Duplicate(life, of, c.copied(of)); err != nil {
-		c.rec.CopyOf = ""
-		return fmt.Errorf("pod %s sleeps, and its snapshot cannot be copied: wake it first: %w", c.pod, err)
-	}
-	c.watch.lap("copy")
-	c.rec.Stored = 1 // its packs are counted already
-	c.rec.Warning = joinWarnings(c.rec.Warning, c.outside.Warning(of.Meta.Volumes))
-	c.noteOrOwe(journal.StageSpooled)
-	if !c.o.Stop {
+	p.watch.lap("copy")
+	var notLookedFor *outside.Files
+	p.rec.Stored = 1 // its packs are counted already
+	p.rec.Warning = joinWarnings(p.rec.Warning, notLookedFor.Warning(of.Meta.Volumes))
+	p.entry.noteOrOwe(journal.StageSpooled)
+	if !p.o.Stop {
 		return nil
 	}
-	if err := c.cs.control.stop(c.pod, c.rec, c.watch, c.cs.control.endAsleep(c.rec)); err != nil {
+	if err := p.control.stop(p.pod, p.rec, p.watch, p.control.endAsleep(p.rec)); err != nil {
 		return err
 	}
-	c.noteOrOwe(journal.StageSpooled)
+	p.entry.noteOrOwe(journal.StageSpooled)
 	return nil
 }
 
 // copied returns what the copy of a snapshot says of itself. It is of this request, and of the pod as it is described
 // now. What a restore needs to know of the sandbox is as it was when the pod fell asleep.
-func (c *checkpoint) copied(of *storage.Manifest) snapshot.Meta {
+func (p *sleepCopier) copied(of *storage.Manifest) snapshot.Meta {
 	m := of.Meta
-	m.Key, m.UID, m.Purpose, m.Inheritable, m.Origin = c.rec.Key, c.rec.UID, c.rec.Purpose, false, c.origin()
+	m.Key, m.UID, m.Purpose, m.Inheritable, m.Origin = p.rec.Key, p.rec.UID, p.rec.Purpose, false, p.origin(p.node)
 	m.Parent = &of.Meta.Key
-	m.Created, m.Timeline, m.Overflow = time.Now(), c.watch.stages, 0
+	m.Created, m.Timeline, m.Overflow = time.Now(), p.watch.stages, 0
 	return m
-}
-
-// stays says what becomes of a pod that was not saved.
-func (c *checkpoint) stays() string {
-	if c.asleep {
-		return "sleeps on"
-	}
-	return "runs on"
 }

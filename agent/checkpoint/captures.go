@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"crypto/subtle"
 	"fmt"
 	"sync"
@@ -59,18 +58,4 @@ func (c *captures) isExpected(request string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.expected[request] != nil
-}
-
-// Sidecar serves a checkpoint's sidecar, whose sentry is saving its sandbox. If Sidecar returns no error, it owns conn.
-func (cs *Checkpoints) Sidecar(o sidecar.Options, conn *sidecar.Conn) error {
-	if o.Direction.OfWorkload() {
-		return cs.saved(o, conn)
-	}
-	return cs.captures.take(o, conn)
-}
-
-// Wanted reports whether the directory of a request must stay: its sidecar is expected, or its sandbox may still save
-// itself.
-func (cs *Checkpoints) Wanted(ctx context.Context, request string) bool {
-	return cs.captures.isExpected(request) || cs.waiting(ctx, request)
 }

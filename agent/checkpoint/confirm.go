@@ -22,11 +22,6 @@ const (
 	savedTime = 15 * time.Second
 )
 
-// ref identifies the pod to the cluster.
-func (c *checkpoint) ref() snapshot.PodRef {
-	return snapshot.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID}
-}
-
 // confirmStop waits until the cluster has confirmed the snapshot, if its sandbox is to be stopped. After an error,
 // nothing has been done to the sandbox.
 func (c *checkpoint) confirmStop(ctx context.Context) error {

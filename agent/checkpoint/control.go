@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -16,6 +17,10 @@ import (
 	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/lease"
 )
+
+// resumeTime bounds the time to undo a pause, and the time to kill a sandbox whose snapshot is spooled. The end of the
+// request or of the agent interrupts neither.
+const resumeTime = time.Minute
 
 // control has the sandboxes of this node run on or end, after a pause or a sleep. Its methods may be called
 // concurrently.

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"diapause.dev/agent/errkind"
@@ -30,46 +29,30 @@ func (c *checkpoint) saveAndHandOver(life context.Context) (err error) {
 		return fmt.Errorf("pod %s: %w: its snapshots are to be %s, and it cannot be woken from these", c.pod,
 			errkind.ErrInvalid, c.o.Scope)
 	}
-	if paused, err := c.cs.Runtime.Paused(life, c.pod.ID); err != nil || paused {
-		return errors.Join(err, notPaused(c.pod, paused))
+	p := c.pauser()
+	if err := p.check(life); err != nil {
+		return err
 	}
-	if err := c.noteOrFail(journal.StagePaused); err != nil {
+	if err := c.entry.noteOrFail(journal.StagePaused); err != nil {
 		return err
 	}
 	defer func() {
 		if err == nil {
 			return
 		}
-		failure := c.resume()
+		failure := p.resume()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(life), resumeTime)
 		defer cancel()
 		c.o.Handover.Leave(ctx, c.pod)
-		if failure != nil {
-			c.owing = true
-			err = fmt.Errorf("%w; sandbox %s may still be paused, resuming it is retried: %w", err, c.pod.ID, failure)
-		}
+		err = c.resumed(err, failure)
 	}()
-	pauser := c.pauser()
 	watch := func(ctx context.Context) error { return c.o.Handover.Watch(ctx, c.pod, c.running) }
-	if err := pauser.within(life, "watch", watch); err != nil {
+	if err := p.within(life, "watch", watch); err != nil {
 		return err
 	}
-	c.findOutside()
-	release, err := pauser.pause(life)
-	defer release()
-	if err != nil {
+	if err := c.savePaused(life, p); err != nil {
 		return err
 	}
-	c.watch.lap("pause")
-	im, err := c.take(life)
-	if err != nil {
-		return err
-	}
-	if err := c.toSpool(life, im); err != nil {
-		return err
-	}
-	c.outside.Sync(c.log)
-	release() // stops renewing; the lease lasts longer than the handover takes
 	c.o.Progress("fall asleep", 0, 0)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), resumeTime)
 	defer cancel()

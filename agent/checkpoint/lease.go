@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/lease"
 )
@@ -18,17 +19,22 @@ const (
 	renewPause = pauseLease / 5
 )
 
-// pauser pauses the sandbox of a request, and keeps it paused.
+// pauser pauses the sandbox of a request, keeps it paused, and resumes it.
 type pauser struct {
 	runtime Runtime
+	control *control
 	pod     *cri.Pod
 	request string
 	log     *slog.Logger
 }
 
-// pauser returns what pauses the sandbox.
-func (c *checkpoint) pauser() *pauser {
-	return &pauser{runtime: c.cs.Runtime, pod: c.pod, request: c.rec.ID, log: c.log}
+// check refuses a sandbox that somebody else has paused: the agent may not resume it.
+func (p *pauser) check(life context.Context) error {
+	paused, err := p.runtime.Paused(life, p.pod.ID)
+	if err == nil && paused {
+		err = fmt.Errorf("pod %s: %w: it is paused, and not by the agent: resume it first", p.pod, errkind.ErrInvalid)
+	}
+	return err
 }
 
 // pause pauses the sandbox and renews the pause's lease until release is called or the process ends. With a shim
@@ -95,4 +101,11 @@ func (p *pauser) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewPause)
 	defer cancel()
 	return p.runtime.RenewPause(ctx, p.pod.ID, p.request, pauseLease)
+}
+
+// resume undoes a pause. It does nothing for a sandbox that is gone or not paused.
+func (p *pauser) resume() error {
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	defer cancel()
+	return p.control.unpause(ctx, p.pod.ID, p.request)
 }

@@ -37,8 +37,7 @@ func keptPaused(t *testing.T, r *renewing, d time.Duration) {
 	rig := newRig(t)
 	r.Runtime = rig.runtime
 	rig.with(func(c *Config) { c.Runtime = r })
-	c := &checkpoint{cs: rig.Checkpoints, log: rig.log, rec: journaltest.Record(1, journal.StagePaused)}
-	c.pod, _ = rig.sandbox.pod()
+	c := rig.underWay(journaltest.Record(1, journal.StagePaused), Options{})
 	release, err := c.pauser().pause(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -108,11 +107,7 @@ func TestSilentShim(t *testing.T) {
 				r := newRig(t)
 				s := silent{r.runtime, handover{r.runtime}}
 				r.with(func(c *Config) { c.Runtime = s })
-				c := &checkpoint{
-					cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StageAccepted), watch: newStopwatch(),
-					o: Options{Handover: s, Progress: func(string, int64, int64) {}},
-				}
-				c.pod, _ = r.sandbox.pod()
+				c := r.underWay(journaltest.Record(1, journal.StageAccepted), Options{Handover: s})
 				err := ask(c, t.Context())
 				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pod "+c.pod.String()) ||
 					!strings.Contains(err.Error(), "to "+what) {
@@ -133,8 +128,7 @@ func TestPauseWithoutLeases(t *testing.T) {
 		r.sandbox.leases = false
 		counting := &renewing{Runtime: r.runtime}
 		r.with(func(c *Config) { c.Runtime = counting })
-		c := &checkpoint{cs: r.Checkpoints, log: r.log, rec: journaltest.Record(1, journal.StagePaused)}
-		c.pod, _ = r.sandbox.pod()
+		c := r.underWay(journaltest.Record(1, journal.StagePaused), Options{})
 		release, err := c.pauser().pause(t.Context())
 		time.Sleep(pauseLease)
 		release()

@@ -118,6 +118,13 @@ func (r *rig) with(change func(c *Config)) {
 	}
 }
 
+// underWay returns the checkpoint of a request that was accepted. The sandbox's lock is not held.
+func (r *rig) underWay(rec *journal.Record, o Options) *checkpoint {
+	o.Progress = func(string, int64, int64) {}
+	pod, _ := r.sandbox.pod()
+	return newCheckpoint(r.Checkpoints, accepted{o: o, log: r.log, rec: rec, pod: pod}, newStopwatch())
+}
+
 func (r *rig) journalDir() string { return filepath.Join(r.dir, "journal") }
 func (r *rig) stoppedDir() string { return filepath.Join(r.dir, "stopped") }
 

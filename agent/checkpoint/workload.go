@@ -8,17 +8,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/requests"
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
-	"diapause.dev/runsc/capture"
 	"diapause.dev/runsc/durable"
 	"diapause.dev/runsc/sidecar"
 )
+
+// Sidecar serves a checkpoint's sidecar, whose sentry is saving its sandbox. If Sidecar returns no error, it owns conn.
+func (cs *Checkpoints) Sidecar(o sidecar.Options, conn *sidecar.Conn) error {
+	if o.Direction.OfWorkload() {
+		return cs.saved(o, conn)
+	}
+	return cs.captures.take(o, conn)
+}
+
+// Wanted reports whether the directory of a request must stay: its sidecar is expected, or its sandbox may still save
+// itself.
+func (cs *Checkpoints) Wanted(ctx context.Context, request string) bool {
+	return cs.captures.isExpected(request) || cs.waiting(ctx, request)
+}
 
 // workloadFile, in the request's directory, holds what this agent or a later one must know when a workload saves its
 // own sandbox.
@@ -110,31 +121,6 @@ func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 		return
 	}
 	cs.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
-}
-
-// sentry is the sidecar's connection of a sentry that has started a save and waits for its gofer.
-type sentry struct{ conn *sidecar.Conn }
-
-// take returns the connection and gives up its ownership.
-func (s *sentry) take() *sidecar.Conn {
-	conn := s.conn
-	s.conn = nil
-	return conn
-}
-
-// refuse makes the save fail if nobody has taken the connection. The sandbox runs on, and the workload gets err. A save
-// of files alone fails as soon as refuse hangs up. Whatever the sandbox does, refuse returns within that time.
-func (s *sentry) refuse(scope snapshot.Scope, err error, within time.Duration) {
-	if s.conn == nil {
-		return
-	}
-	if scope == snapshot.RootfsOnly {
-		s.take().Close()
-		return
-	}
-	refusal := capture.New(scope, capture.Refuse{Err: err}, snapshots.ChunkSize)
-	defer time.AfterFunc(within, refusal.Abort).Stop()
-	refusal.Serve(s.take())
 }
 
 // waiting reports whether a request's directory belongs to a sandbox that may still save itself.

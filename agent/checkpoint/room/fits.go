@@ -1,4 +1,4 @@
-package checkpoint
+package room
 
 import (
 	"fmt"
@@ -10,22 +10,22 @@ import (
 	"diapause.dev/storage"
 )
 
-// fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. It does not count
+// Fits refuses a sandbox with more memory and files than a snapshot can hold, before it is paused. It does not count
 // what the sandbox allocates afterwards. If that is too much, the checkpoint fails after the pause.
-func (c *checkpoint) fits() error {
-	windows, err := pageWindows(c.pod.SandboxPID)
+func (r *Room) Fits(sandboxPID int, volumes int64) error {
+	windows, err := pageWindows(sandboxPID)
 	if err != nil {
-		return fmt.Errorf("pod %s: %w", c.pod, err)
+		return fmt.Errorf("pod %s: %w", r.pod, err)
 	}
-	c.room.mostPages = 2*windows*snapshots.ChunkSize + growth
-	if c.o.Scope == snapshot.RootfsOnly {
-		if err := filesFit(c.pod.SandboxPID, c.volumes.Size()); err != nil {
-			return fmt.Errorf("pod %s: %w", c.pod, err)
+	r.mostPages = 2*windows*snapshots.ChunkSize + growth
+	if r.scope == snapshot.RootfsOnly {
+		if err := filesFit(sandboxPID, volumes); err != nil {
+			return fmt.Errorf("pod %s: %w", r.pod, err)
 		}
 		return nil
 	}
-	if err := enough(c.volumes.Size()/snapshots.ChunkSize+windows, storage.MaxChunks); err != nil {
-		return fmt.Errorf("pod %s: %w", c.pod, err)
+	if err := enough(volumes/snapshots.ChunkSize+windows, storage.MaxChunks); err != nil {
+		return fmt.Errorf("pod %s: %w", r.pod, err)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func pageWindows(sandboxPID int) (windows int64, err error) {
 	return windows, nil
 }
 
-// filesFit is the rest of fits for a snapshot of files alone. It does not count the files that the sentry keeps in its
+// filesFit is the rest of Fits for a snapshot of files alone. It does not count the files that the sentry keeps in its
 // memory: only the sentry knows their size.
 func filesFit(sandboxPID int, volumes int64) error {
 	onDisk, err := runsc.FileStoreUsage(sandboxPID)

@@ -1,4 +1,4 @@
-package checkpoint
+package spool
 
 import (
 	"bytes"
@@ -10,10 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"diapause.dev/agent/journal"
+	"diapause.dev/agent/budget"
+	"diapause.dev/agent/journal/journaltest"
 	"diapause.dev/agent/pace"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
 )
 
@@ -21,33 +22,29 @@ import (
 // on.
 func TestGivesWay(t *testing.T) {
 	tests := map[string]struct {
-		o     Options
-		limit time.Duration
-		want  bool
+		p    Precopy
+		want bool
 	}{
-		"a pod that runs on": {limit: time.Minute, want: true},
+		"a pod that runs on": {Precopy{Time: time.Minute}, true},
 		"no time for it":     {},
-		"a stop":             {o: Options{Stop: true}, limit: time.Minute},
-		"a sleep":            {o: Options{Handover: nobody{}}, limit: time.Minute},
+		"a stop":             {Precopy{Time: time.Minute, Stop: true}, false},
+		"a sleep":            {Precopy{Time: time.Minute, HandedOver: true}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := &checkpoint{cs: &Checkpoints{Config: Config{PrecopyTime: tt.limit, Pace: pace.New()}}, o: tt.o}
-			if got := c.pace() != nil; got != tt.want {
+			tt.p.Pace = pace.New()
+			if got := tt.p.pacing() != nil; got != tt.want {
 				t.Errorf("it gives way: %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// nobody takes no sandbox over.
-type nobody struct{ Handover }
-
 func TestGivesWayForATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = time.Minute
-		c := &checkpoint{cs: &Checkpoints{Config: Config{PrecopyTime: limit, Pace: pace.New()}}}
-		wait, began := c.pace(), time.Now()
+		p := &Precopy{Time: limit, Pace: pace.New()}
+		wait, began := p.pacing(), time.Now()
 		for time.Since(began) < limit {
 			before := time.Now()
 			if err := wait(t.Context(), 50*time.Millisecond); err != nil {
@@ -69,6 +66,19 @@ func TestGivesWayForATime(t *testing.T) {
 // may. Nothing is stored before the pause then.
 func TestHostileSparseMemory(t *testing.T) {
 	const used = 1 << 20
+	dir := t.TempDir()
+	stores, err := snapshots.Open(t.Context(), snapshots.Options{
+		StateDir: dir, Store: "dir:" + dir + "/store", Opened: func() {}, Logger: journaltest.Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stores.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	memory := budget.NewMemory(1<<30, func(int64, int) {})
 	for size, want := range map[int64]bool{1 << 24: true, 1 << 41: false} {
 		fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
 		if err != nil {
@@ -87,20 +97,30 @@ func TestHostileSparseMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		r := newRig(t)
-		c := &checkpoint{cs: r.Checkpoints, o: Options{Progress: func(string, int64, int64) {}}, log: r.log}
-		c.cs.PrecopyFrom = 1
-		c.rec, c.pod, c.watch = &journal.Record{Key: snapshot.Key{Namespace: "ns", Name: "name"}}, &cri.Pod{}, newStopwatch()
-		if c.room.share, err = r.memory.Take(t.Context(), "ns", 1<<20, func() {}); err != nil {
+		share, err := memory.Take(t.Context(), "ns", 1<<20, func() {})
+		if err != nil {
 			t.Fatal(err)
 		}
-		left, err := c.precopy(t.Context(), t.Context(), m, f, used)
-		if err != nil || (c.baseline != nil) != want || !want && left != used {
-			t.Errorf("a file of %d bytes: it is stored before the pause: %v, %d bytes are left: %v", size, c.baseline != nil,
+		s := New(Config{
+			Stores: stores, Lineage: snapshots.NewLineage(), Room: budgeted{share}, Key: snapshot.Key{Namespace: "ns", Name: "name"},
+			Precopy: Precopy{From: 1}, Progress: func(string, int64, int64) {}, Lap: func(string) {},
+			Logger: journaltest.Quiet,
+		})
+		left, stored, err := s.precopy(t.Context(), t.Context(), m, f, used)
+		if err != nil || (stored != nil) != want || !want && left != used {
+			t.Errorf("a file of %d bytes: it is stored before the pause: %v, %d bytes are left: %v", size, stored != nil,
 				left, err)
 		}
-		c.closeWriter()
-		c.room.leave()
-		r.leavesAll()
+		s.Abort()
+		share.Return()
 	}
 }
+
+// budgeted is a share of the agent's memory as a Room.
+type budgeted struct{ *budget.Share }
+
+// Arena implements Room.
+func (budgeted) Arena() int64 { return 1 << 20 }
+
+// WriterMemory implements Room.
+func (budgeted) WriterMemory() int64 { return 64 << 20 }

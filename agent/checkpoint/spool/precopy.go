@@ -1,4 +1,4 @@
-package checkpoint
+package spool
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"diapause.dev/agent/pace"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/runsc/capture"
 	"diapause.dev/storage"
@@ -28,67 +29,91 @@ const (
 	perWindow = 512
 )
 
+// Precopy says whether memory is stored before the pause, and how.
+type Precopy struct {
+	From       int64         // bytes of memory from which on it is stored; 0: never
+	Time       time.Duration // how long that gives way to what else runs; 0: not at all
+	Pace       *pace.Pace    // by which it does
+	Saving     bool          // the sentry has begun to save by itself
+	Stop       bool          // the sandbox is to be stopped
+	HandedOver bool          // the sandbox is to be handed over
+}
+
+// Large reports whether so much memory is stored before the pause. A sandbox that is to be handed over is paused until
+// all of it is stored, so for it any amount is large.
+func (p *Precopy) Large(memory int64) bool {
+	return p.From > 0 && (memory >= p.From || p.HandedOver)
+}
+
+// pacing returns what pre-copy gives way by, or nil if it must not: the sandbox does not run on afterwards. After Time
+// it gives way no longer.
+func (p *Precopy) pacing() capture.Pace {
+	if p.Stop || p.HandedOver || p.Time <= 0 {
+		return nil
+	}
+	end := time.Now().Add(p.Time)
+	return func(ctx context.Context, took time.Duration) error {
+		if time.Now().After(end) {
+			return nil
+		}
+		return p.Pace.Wait(ctx, took)
+	}
+}
+
 // precopy stores memory while the sandbox runs, if that pays, and returns how many bytes are expected to be copied in
-// the pause. A sentry that has begun to save by itself is paused already, and nothing is done. Nor is it if the agent
-// has no memory for it: a sandbox can make its memory file as long as it likes. The snapshot's writer lives as long as
-// life.
-func (c *checkpoint) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (
-	left int64, err error,
+// the pause. The pause looks for what is stored, unless that is nil. A sentry that has begun to save by itself is paused
+// already, and nothing is done. Nor is it if the agent has no memory for it: a sandbox can make its memory file as long
+// as it likes. The snapshot's writer lives as long as life.
+func (s *Snapshot) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (
+	left int64, stored *capture.Baseline, err error,
 ) {
-	if c.o.sentry != nil {
-		return used, nil
+	if s.Precopy.Saving {
+		return used, nil, nil
 	}
-	large, parent := c.large(used), c.parent(ctx)
+	large, parent := s.Precopy.Large(used), s.parent(ctx)
 	if !large && (parent == nil || !parent.Fingerprinted()) {
-		return used, nil
+		return used, nil, nil
 	}
-	if err := c.room.share.Grow(m.Size() / snapshots.ChunkSize * perWindow); err != nil {
-		c.log.Info("all memory is copied in the pause", "reason", err)
-		return used, nil
+	if err := s.Room.Grow(m.Size() / snapshots.ChunkSize * perWindow); err != nil {
+		s.Logger.Info("all memory is copied in the pause", "reason", err)
+		return used, nil, nil
 	}
 	base, err := capture.NewBaseline(m, snapshots.ChunkSize)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	if err := c.openWriter(life, parent, large); err != nil {
-		return 0, err
+	if err := s.begin(life, parent, large); err != nil {
+		return 0, nil, err
 	}
-	defer c.watch.lap("precopy")
+	defer s.Lap("precopy")
 	if large {
-		c.baseline = base
-		return c.rounds(ctx, base, memory, used)
+		left, err = s.rounds(ctx, base, memory, used)
+		return left, base, err
 	}
-	left, err = base.Round(ctx, memory, nil, ahead{c.writer}.recognise)
+	left, err = base.Round(ctx, memory, nil, ahead{s.writer}.recognise)
 	if float64(left) > (1-reusable)*float64(used) {
-		return used, err
+		return used, nil, err
 	}
-	c.baseline = base
-	return left, err
-}
-
-// large reports whether so much memory is stored before the pause. A sandbox that is to be handed over is paused until
-// all of it is stored, so for it any amount is large.
-func (c *checkpoint) large(memory int64) bool {
-	return c.cs.PrecopyFrom > 0 && (memory >= c.cs.PrecopyFrom || c.o.Handover != nil)
+	return left, base, err
 }
 
 // rounds stores memory. It gives way to what else runs. If much has changed meanwhile, that is stored in a second
 // round, which gives way to nothing: it has to be faster than the sandbox. So no more than twice the memory is written,
-// which takeDisk counts on.
-func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (
+// which room.Room.TakeDisk counts on.
+func (s *Snapshot) rounds(ctx context.Context, base *capture.Baseline, memory *os.File, used int64) (
 	left int64, err error,
 ) {
 	var done atomic.Int64
-	store := ahead{c.writer}
-	c.o.Progress("precopy", 0, used)
-	if _, err := base.Round(ctx, memory, c.pace(), func(raw []byte, _ int) (int64, bool, error) {
-		c.o.Progress("precopy", min(done.Add(int64(len(raw))), used), used)
+	store := ahead{s.writer}
+	s.Progress("precopy", 0, used)
+	if _, err := base.Round(ctx, memory, s.Precopy.pacing(), func(raw []byte, _ int) (int64, bool, error) {
+		s.Progress("precopy", min(done.Add(int64(len(raw))), used), used)
 		return store.whole(raw)
 	}); err != nil {
 		return 0, err
 	}
 	left, err = base.Round(ctx, memory, nil, notStored)
-	if err == nil && left > min(int64(copiedShare*float64(used)), c.room.arena/2) {
+	if err == nil && left > min(int64(copiedShare*float64(used)), s.Room.Arena()/2) {
 		if _, err = base.Round(ctx, memory, nil, store.changed); err == nil {
 			left, err = base.Round(ctx, memory, nil, notStored)
 		}
@@ -96,22 +121,7 @@ func (c *checkpoint) rounds(ctx context.Context, base *capture.Baseline, memory 
 	if err != nil {
 		return 0, err
 	}
-	return left, c.writer.Flush()
-}
-
-// pace returns what pre-copy gives way by, or nil if it must not: the sandbox does not run on afterwards. After
-// PrecopyTime it gives way no longer.
-func (c *checkpoint) pace() capture.Pace {
-	if c.o.Stop || c.o.Handover != nil || c.cs.PrecopyTime <= 0 {
-		return nil
-	}
-	end := time.Now().Add(c.cs.PrecopyTime)
-	return func(ctx context.Context, took time.Duration) error {
-		if time.Now().After(end) {
-			return nil
-		}
-		return c.cs.Pace.Wait(ctx, took)
-	}
+	return left, s.writer.Flush()
 }
 
 // ahead stores chunks of memory before the pause. Its methods are what a round of a capture.Baseline calls for a chunk.
