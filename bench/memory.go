@@ -13,8 +13,8 @@ type memoryRow struct {
 	Took   float64 `json:"took_max_ms,omitempty"` // the longest checkpoint, from its request until it was spooled
 }
 
-// noteMemory notes what is charged now for a pod, and how much more to the agent than before there was the pod. Page
-// cache of files is not counted: it is whose who reads first, and goes when it is in the way.
+// noteMemory notes what is charged now for a pod, and how much more to the agent than before there was the pod. The
+// page cache of files is not counted: its first reader is charged for it, and the kernel reclaims it.
 func (n *node) noteMemory(mode string, mib int, pod *bed.Pod, before bed.Memory) error {
 	charged, err := n.bed.PodMemory(pod)
 	if err != nil {
