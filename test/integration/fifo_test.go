@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"diapause.dev/test/bed"
 	"diapause.dev/test/images"
@@ -35,7 +37,9 @@ func TestFIFO(t *testing.T) {
 // passes writes a line to the FIFO of a pod, and waits until it was read.
 func (n *node) passes(p *bed.Pod, line string) {
 	n.Helper()
-	out, code, err := n.bed.Exec(n.ctx, p.Container("app"), "/bin/timeout", "20", "/bin/sh", "-c", "echo '"+line+"' > /fifo")
+	ctx, cancel := context.WithTimeout(n.ctx, time.Minute) // busybox's timeout leaves a child behind: SIGCHLD, and EINTR
+	defer cancel()
+	out, code, err := n.bed.Exec(ctx, p.Container("app"), "/bin/sh", "-c", "echo '"+line+"' > /fifo")
 	if err != nil || code != 0 {
 		n.Errorf("write %q: exit code %d, %v: %s", line, code, err, out)
 	}
