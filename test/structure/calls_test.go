@@ -1,0 +1,51 @@
+package structure
+
+import (
+	"maps"
+	"testing"
+
+	"diapause.dev/test/structure/calls"
+)
+
+// Of the arrows between the files of a package at most maxUp percent go back up, once the files are in the order that
+// has the fewest. Packages with fewer than minArrows arrows are not looked at.
+const (
+	maxUp     = 10
+	minArrows = 5
+)
+
+// callsUp are packages with a larger share of arrows back up, and how large it may be, in percent.
+var callsUp = map[string]int{
+	"agent":                                25,
+	"agent/idle":                           34,
+	"agent/kube/objects":                   15,
+	"agent/kube/rollback":                  13,
+	"agent/loading":                        13,
+	"agent/restore":                        11,
+	"cmd/diapause-agent":                   20,
+	"cmd/kubectl-diapause/internal/plugin": 50,
+	"cri/plan":                             34,
+	"runsc/fast":                           17,
+	"runsc/fast/tree":                      40,
+	"runsc/shim/connections":               20,
+	"runsc/sidecar":                        18,
+	"runsc/sleep":                          13,
+	"storage/format":                       14,
+}
+
+// TestCalls: the files of a package call each other in one direction, see package calls. `go run ./test/tools/calls
+// DIR` prints the arrows that go back up, and which moves of functions would spare some.
+func TestCalls(t *testing.T) {
+	packages, err := calls.Load(root, "./api/...", "./storage/...", "./runsc/...", "./cri/...", "./agent/...", "./cmd/...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := maps.Clone(callsUp)
+	for _, p := range packages {
+		if all, up := p.Arrows(); all >= minArrows {
+			share := (100*len(up) + all - 1) / all // rounded up
+			checkSize(t, "package "+p.Dir+" (percent of arrows back up)", share, maxUp, limits, p.Dir)
+		}
+	}
+	checkUsed(t, limits)
+}
