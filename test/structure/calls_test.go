@@ -21,7 +21,6 @@ var callsUp = map[string]int{
 	"agent/kube/objects":                   15,
 	"agent/kube/rollback":                  13,
 	"agent/loading":                        13,
-	"agent/restore":                        11,
 	"cmd/diapause-agent":                   20,
 	"cmd/kubectl-diapause/internal/plugin": 50,
 	"cri/plan":                             34,
