@@ -21,7 +21,6 @@ var callsUp = map[string]int{
 	"agent/kube/objects":     15,
 	"agent/kube/rollback":    13,
 	"agent/loading":          13,
-	"cri/plan":               34,
 	"runsc/fast":             17,
 	"runsc/fast/tree":        40,
 	"runsc/shim/connections": 20,
