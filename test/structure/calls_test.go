@@ -26,7 +26,6 @@ var callsUp = map[string]int{
 	"runsc/shim/connections": 20,
 	"runsc/sidecar":          18,
 	"runsc/sleep":            13,
-	"storage/format":         14,
 }
 
 // TestCalls: the files of a package call each other in one direction, see package calls. `go run ./test/tools/calls
