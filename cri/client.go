@@ -125,6 +125,16 @@ func awaitConnection(ctx context.Context, conn *grpc.ClientConn) {
 	}
 }
 
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // beginning reports whether containerd's CRI has refused a call because it has not begun to serve (containerd,
 // internal/cri/instrument).
 func beginning(err error) bool {

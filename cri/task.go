@@ -88,16 +88,6 @@ func untilAnswered(ctx context.Context, ask func(context.Context) error) error {
 	}
 }
 
-// pause waits, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // asker asks for the process of a sandbox or container. If there is none, the error is of kind ErrNotFound.
 type asker func(ctx context.Context, id string) (*task.Process, error)
 

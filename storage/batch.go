@@ -96,26 +96,6 @@ func (b *batch) claim(id chunkID, c *Chunk, i int, p part) {
 	}
 }
 
-// finish fetches the wanted chunks. Only then does it wait for chunks that others fetch, so that two batches never wait
-// for each other.
-func (b *batch) finish(ctx context.Context) error {
-	if err := b.fetch(ctx); err != nil {
-		return err
-	}
-	for i := range b.waits {
-		w := &b.waits[i]
-		data, err := b.r.cache.get(ctx, chunkID{w.chunk.Digest, w.chunk.Raw}, func() ([]byte, error) {
-			data := make([]byte, w.chunk.Raw)
-			return data, b.r.load(ctx, w.chunk, data)
-		})
-		if err != nil {
-			return fmt.Errorf("chunk %d: %w", w.index, err)
-		}
-		w.copy(data)
-	}
-	return nil
-}
-
 // complete records that a wanted chunk is decoded, or has failed.
 func (b *batch) complete(w *want, err error) error {
 	if e := w.entry; e != nil {

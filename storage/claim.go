@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"diapause.dev/storage/failpoint"
-	"golang.org/x/sync/errgroup"
 )
 
 // claim says which objects a manifest is about to name, or a reader is reading. doc.go says what it is for. It is an
@@ -115,29 +114,6 @@ func (c *claim) drop(ctx context.Context) {
 	if err := c.release(ctx); err != nil {
 		c.objects.log.Warn("a claim is left to the next sweep", "object", c.names[0], "error", err)
 	}
-}
-
-// intact returns an error unless objects exist and will stay. The claim must be laid to them.
-func (c *claim) intact(ctx context.Context, objects []string) error {
-	found, _, err := c.condemned(ctx, objects)
-	if err != nil {
-		return err
-	}
-	if len(found) > 0 {
-		return fmt.Errorf("%w: %s and %d more are being swept", ErrUnavailable, found[0], len(found)-1)
-	}
-	var group errgroup.Group
-	group.SetLimit(checks)
-	for _, name := range objects {
-		group.Go(func() error {
-			_, err := c.objects.backend.Stat(ctx, name)
-			if errors.Is(err, ErrNotFound) {
-				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
-			}
-			return err
-		})
-	}
-	return group.Wait()
 }
 
 // readClaims records what is claimed, and deletes claims that are released or have expired.

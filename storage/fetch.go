@@ -2,10 +2,31 @@ package storage
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 )
+
+// finish fetches the wanted chunks. Only then does it wait for chunks that others fetch, so that two batches never wait
+// for each other.
+func (b *batch) finish(ctx context.Context) error {
+	if err := b.fetch(ctx); err != nil {
+		return err
+	}
+	for i := range b.waits {
+		w := &b.waits[i]
+		data, err := b.r.cache.get(ctx, chunkID{w.chunk.Digest, w.chunk.Raw}, func() ([]byte, error) {
+			data := make([]byte, w.chunk.Raw)
+			return data, b.r.load(ctx, w.chunk, data)
+		})
+		if err != nil {
+			return fmt.Errorf("chunk %d: %w", w.index, err)
+		}
+		w.copy(data)
+	}
+	return nil
+}
 
 // fetch fetches and decodes all wanted chunks.
 func (b *batch) fetch(ctx context.Context) error {
@@ -94,20 +115,4 @@ func (b *batch) decodeInto(w *want, stored []byte) error {
 		return b.r.opener.Check(w.chunk, w.dst)
 	}
 	return b.r.opener.Unpack(w.chunk, w.dst, stored)
-}
-
-// preferredStore returns the store that served a pack last, or nil if the Reader has no store.
-func (r *Reader) preferredStore(pack uint32) *objects {
-	if len(r.stores) == 0 {
-		return nil
-	}
-	return r.stores[r.good[pack].Load()]
-}
-
-// speed returns the read speed of the store that a pack is read from.
-func (r *Reader) speed(pack uint32) *readSpeed {
-	if s := r.preferredStore(pack); s != nil {
-		return &s.reads
-	}
-	return &readSpeed{}
 }

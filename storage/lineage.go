@@ -3,6 +3,7 @@ package storage
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -200,4 +201,9 @@ func (l *lineage) add(c Chunk) {
 	l.byOwn.add(maphash.Bytes(l.seed, c.Digest[:]), uint32(len(l.own)-1), func(place uint32) uint64 {
 		return maphash.Bytes(l.seed, l.own[place].Digest[:])
 	})
+}
+
+func newDigestKey() (key [32]byte) {
+	_, _ = rand.Read(key[:]) // never fails
+	return key
 }

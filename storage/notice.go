@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A notice is an object in which a sweep says what it is about to delete. doc.go says how notices keep sweeps from
@@ -206,6 +208,29 @@ func (c *claim) condemned(ctx context.Context, objects []string) (found, notices
 		return nil, nil, fmt.Errorf("look for sweeps: %w", err)
 	}
 	return found, notices, nil
+}
+
+// intact returns an error unless objects exist and will stay. The claim must be laid to them.
+func (c *claim) intact(ctx context.Context, objects []string) error {
+	found, _, err := c.condemned(ctx, objects)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s and %d more are being swept", ErrUnavailable, found[0], len(found)-1)
+	}
+	var group errgroup.Group
+	group.SetLimit(checks)
+	for _, name := range objects {
+		group.Go(func() error {
+			_, err := c.objects.backend.Stat(ctx, name)
+			if errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("%s has been swept meanwhile: %w", name, err)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // sweepPoll is how often outlast looks whether a sweep has ended.

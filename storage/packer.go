@@ -61,6 +61,13 @@ func newPacker(ctx context.Context, fail context.CancelCauseFunc, all *objects, 
 	return p
 }
 
+// uploads returns how many packs may be under way, and the memory for data of them that the backend has not read. An
+// eighth of all memory is for chunks, and a backend may keep a copy of what it has read.
+func (o WriterOptions) uploads() (packs int, memory int64) {
+	memory = max((o.Memory-o.Memory/8)/2, MaxChunk)
+	return 1 + int(memory/o.PackSize), memory
+}
+
 // stir wakes all who wait, since the context has ended.
 func (p *packer) stir() {
 	p.mu.Lock()
@@ -161,19 +168,6 @@ func (p *packer) await(ready func() bool) error {
 		p.wake.Wait()
 	}
 	return context.Cause(p.ctx)
-}
-
-// free releases the memory of pieces that the backend has read. The caller holds p.mu.
-func (p *packer) free(pieces []piece) {
-	if len(pieces) == 0 {
-		return
-	}
-	for i := range pieces {
-		p.held -= pieces[i].held
-		putBuffer(pieces[i].buffer)
-	}
-	clear(pieces)
-	p.wake.Broadcast()
 }
 
 // newPack opens a pack and makes the backend start to read it. The caller holds p.mu.

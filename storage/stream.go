@@ -130,6 +130,19 @@ func (o *openPack) takeSome() {
 	o.urgent = o.closed || o.urgent && o.untaken > 0
 }
 
+// free releases the memory of pieces that the backend has read. The caller holds p.mu.
+func (p *packer) free(pieces []piece) {
+	if len(pieces) == 0 {
+		return
+	}
+	for i := range pieces {
+		p.held -= pieces[i].held
+		putBuffer(pieces[i].buffer)
+	}
+	clear(pieces)
+	p.wake.Broadcast()
+}
+
 // Read implements io.Reader.
 func (o *openPack) Read(b []byte) (int, error) {
 	for o.at == len(o.taken) {

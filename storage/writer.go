@@ -3,7 +3,6 @@ package storage
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime"
@@ -146,13 +145,6 @@ func (o WriterOptions) withDefaults() WriterOptions {
 	return o
 }
 
-// uploads returns how many packs may be under way, and the memory for data of them that the backend has not read. An
-// eighth of all memory is for chunks, and a backend may keep a copy of what it has read.
-func (o WriterOptions) uploads() (packs int, memory int64) {
-	memory = max((o.Memory-o.Memory/8)/2, MaxChunk)
-	return 1 + int(memory/o.PackSize), memory
-}
-
 // start starts the workers.
 func (w *Writer) start(workers int) {
 	w.unwatch = context.AfterFunc(w.ctx, func() {
@@ -162,11 +154,6 @@ func (w *Writer) start(workers int) {
 	for range workers {
 		w.workers.Go(w.work)
 	}
-}
-
-func newDigestKey() (key [32]byte) {
-	_, _ = rand.Read(key[:]) // never fails
-	return key
 }
 
 // File returns the writer of an image file. For one name it always returns the same writer. The manifest has the files

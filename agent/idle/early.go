@@ -58,22 +58,3 @@ func (w *Watcher) Early(ctx context.Context, uid string) (v Verdict, ok bool) {
 		return v, false
 	}
 }
-
-// hasten serves a call of Early. Only Run may call it.
-func (w *Watcher) hasten(ctx context.Context, c call) {
-	w.mu.Lock()
-	p := w.pods[c.uid]
-	ok := p != nil && !p.asleep && !p.acting
-	w.mu.Unlock()
-	if ok {
-		now := time.Now()
-		s := w.see(ctx, p, now)
-		s.idle = s.early
-		ok = w.due(p, now, s)
-	}
-	if !ok {
-		close(c.done)
-		return
-	}
-	w.work.Go(func() { c.done <- w.act(ctx, p) })
-}

@@ -152,6 +152,25 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
+// hasten serves a call of Early. Only Run may call it.
+func (w *Watcher) hasten(ctx context.Context, c call) {
+	w.mu.Lock()
+	p := w.pods[c.uid]
+	ok := p != nil && !p.asleep && !p.acting
+	w.mu.Unlock()
+	if ok {
+		now := time.Now()
+		s := w.see(ctx, p, now)
+		s.idle = s.early
+		ok = w.due(p, now, s)
+	}
+	if !ok {
+		close(c.done)
+		return
+	}
+	w.work.Go(func() { c.done <- w.act(ctx, p) })
+}
+
 // awake returns the pods to look at.
 func (w *Watcher) awake() (pods []*watched) {
 	w.mu.Lock()

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"maps"
 	"sync"
 	"time"
@@ -76,28 +75,4 @@ func (s *shimService) giveUp(sandbox string, reason error) {
 		<-d.made
 		s.Restores.GiveUp(sandbox, reason)
 	})
-}
-
-// AskRestore implements localv1.ShimServer.
-func (s *shimService) AskRestore(ctx context.Context,
-	req *localv1.AskRestoreRequest,
-) (*localv1.AskRestoreResponse, error) {
-	d, isNew := s.decisions.about(req.SandboxId)
-	if isNew {
-		s.Life.Go(func() {
-			ctx, cancel := s.Life.Outliving(ctx, decideTime, 0)
-			defer cancel()
-			d.resp = s.decide(ctx, req)
-			close(d.made)
-		})
-	}
-	select {
-	case <-d.made:
-		s.decisions.answered(req.SandboxId)
-		return d.resp, nil
-	case <-time.After(answerTime):
-		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,6 +32,30 @@ const (
 	annotationSandboxName      = "io.kubernetes.cri.sandbox-name"
 	annotationSandboxUID       = "io.kubernetes.cri.sandbox-uid"
 )
+
+// AskRestore implements localv1.ShimServer.
+func (s *shimService) AskRestore(ctx context.Context,
+	req *localv1.AskRestoreRequest,
+) (*localv1.AskRestoreResponse, error) {
+	d, isNew := s.decisions.about(req.SandboxId)
+	if isNew {
+		s.Life.Go(func() {
+			ctx, cancel := s.Life.Outliving(ctx, decideTime, 0)
+			defer cancel()
+			d.resp = s.decide(ctx, req)
+			close(d.made)
+		})
+	}
+	select {
+	case <-d.made:
+		s.decisions.answered(req.SandboxId)
+		return d.resp, nil
+	case <-time.After(answerTime):
+		return &localv1.AskRestoreResponse{Decision: localv1.AskRestoreResponse_WAIT}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
 
 // decide decides whether a sandbox is restored, and if so prepares its restore. A pod that starts anew is no longer
 // remembered as asleep, and is remembered as one that has run.

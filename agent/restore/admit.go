@@ -3,15 +3,11 @@ package restore
 import (
 	"context"
 
-	"diapause.dev/agent/recorded"
 	"diapause.dev/api/snapshot"
 )
 
 // A pod that wakes takes its memory bit by bit. What it has not taken yet is still free on the node, and nobody else
 // may have it.
-
-// maxMemory bounds what a snapshot can say of its memory, in bytes.
-const maxMemory = 1 << 50
 
 // Sleeper returns the pod that a request wakes, and how many bytes of memory its sandbox takes then.
 func (ws *Wakes) Sleeper(ctx context.Context, request string) (pod snapshot.PodRef, memory int64, err error) {
@@ -22,17 +18,6 @@ func (ws *Wakes) Sleeper(ctx context.Context, request string) (pod snapshot.PodR
 		return pod, 0, err
 	}
 	return r.Pod, r.memory(), nil
-}
-
-// memory returns how many bytes of memory the sandbox takes once it has loaded everything.
-func (r *restore) memory() int64 {
-	switch {
-	case r.meta == nil: // it has
-		return 0
-	case r.meta.Memory > 0:
-		return min(r.meta.Memory, maxMemory) + recorded.SandboxOverhead
-	}
-	return min(max(r.image.Total(), 0), maxMemory) + recorded.SandboxOverhead
 }
 
 // Admit notes that a pod that sleeps may be woken by a request. It may be called more than once.

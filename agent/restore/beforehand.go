@@ -82,33 +82,3 @@ func (b *beforehand) load(r *restore) {
 	b.life.Go(func() { r.image.Warm(b.life.Context()) })
 	b.life.Go(func() { _ = r.feed(b.reminders) }) // saves time: the first read reports an error
 }
-
-// holds reports whether a source gives nothing of the memory yet.
-func (s *source) holds() bool {
-	if s.held == nil {
-		return false
-	}
-	select {
-	case <-s.held:
-		return false
-	default:
-		return true
-	}
-}
-
-// endedAhead notes that a sandbox has gone without which its pod sleeps on, or wakes by another one. It reports whether
-// it was one: it has had nothing of the memory.
-func (s *source) endedAhead(gone bool) bool {
-	if s.held == nil || s.fed.Load() {
-		return false
-	}
-	r := s.restore
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state != reading || r.err != nil || r.woken {
-		return false
-	}
-	r.image.Restart()
-	r.serving, r.died = r.serving-1, gone
-	return true
-}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"time"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
@@ -121,44 +119,3 @@ func (rs *Restores) finish(r *restore, err error) {
 		rs.tryAgain(r.SandboxID, r.Scope)
 	}
 }
-
-// seenThrough reports whether this agent has seen all that the sandbox asked for, without a failure.
-func (r *restore) seenThrough() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err == nil && !r.revived
-}
-
-// conclude wakes waiters with the restore's outcome. Only the first call counts.
-func (r *restore) conclude(err error, m Metrics, log *slog.Logger) {
-	r.concluded.Do(func() {
-		r.mu.Lock()
-		if !errors.Is(r.err, err) { // otherwise it was noted before
-			r.err = errors.Join(r.err, err)
-		}
-		err, read, took := r.err, r.image.Read(), time.Since(r.start)
-		r.mu.Unlock()
-		m.Restore(err, took, read)
-		log.Info("restore ended", "request", r.Request, "snapshot", r.Key.String(), "took", took, "error", err)
-		close(r.ended)
-	})
-}
-
-// cause returns why a restore, which may be nil, failed if the agent itself found that out, or nil. A failure that the
-// shim reported is left out: the shim has told containerd, too.
-func (r *restore) cause() error {
-	if r == nil {
-		return nil
-	}
-	err := r.failure()
-	if errors.As(err, new(toldByShim)) {
-		return nil
-	}
-	return err
-}
-
-// toldByShim is the reason that the shim reported for a failed restore.
-type toldByShim struct{ error }
-
-// Unwrap returns what the shim said.
-func (e toldByShim) Unwrap() error { return e.error }

@@ -2,10 +2,7 @@ package restore
 
 import (
 	"context"
-	"fmt"
 
-	"diapause.dev/agent/asleep"
-	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
 
@@ -33,22 +30,4 @@ func (ws *Wakes) Remembered(ctx context.Context, pod snapshot.PodRef, sandbox st
 		return c, false, err
 	}
 	return Choice{Snapshot: id.Key, UID: id.UID, own: true}, true, nil
-}
-
-// feed must succeed before a sandbox gets the first byte of its image or, if its kernel is loaded before the wake, of
-// the memory: from then on the pod may run.
-func (r *restore) feed(m *asleep.Reminders) error {
-	if r.fed.Load() {
-		return nil
-	}
-	r.waking.Lock()
-	defer r.waking.Unlock()
-	if m.Failed(r.Pod.UID, r.SandboxID) { // its sidecar has found the next agent before it has ended
-		return fmt.Errorf("sandbox %s of pod %s: %w", r.SandboxID, r.Pod, errkind.ErrSandboxExited)
-	}
-	if err := m.Forget(r.Pod); err != nil {
-		return err
-	}
-	r.fed.Store(true)
-	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"diapause.dev/agent/asleep"
@@ -26,38 +24,6 @@ import (
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
 )
-
-// restore is one sandbox being restored.
-type restore struct {
-	record
-
-	revived  bool           // an earlier agent has prepared it
-	image    *loading.Image // set by opener.open or registry.recall, before anybody else has the restore
-	meta     *snapshot.Meta // of the snapshot; set by opener.open
-	volumes  []string       // names of the snapshot's volumes
-	payloads []string       // directories in the snapshot that the kubelet has written (kubelet.Payload)
-	start    time.Time
-
-	may     chan struct{} // closed when its pod, which sleeps, may be woken
-	decided chan struct{} // closed when that wakes, if its kernel is loaded beforehand
-
-	waking sync.Mutex  // held while the pod's reminder is written or removed, see package asleep
-	fed    atomic.Bool // the sandbox may have got a byte of its image
-
-	account gofer.Account // of what this agent has written into the sandbox's memory
-
-	concluded sync.Once     // see conclude
-	ended     chan struct{} // closed when the sandbox has everything, or has failed or gone
-
-	mu       sync.Mutex // guards what follows, and record.Loaded
-	state    state
-	err      error // why the restore fails
-	serving  int   // connections of its sidecar
-	ahead    bool  // its kernel is, or was, loaded before the pod wakes
-	admitted bool  // the pod sleeps and may be woken, or is being woken: see Unloaded
-	woken    bool  // the pod was woken, and runs
-	died     bool  // a sandbox whose kernel was loaded before has gone and had no memory
-}
 
 // Config says what restores work on.
 type Config struct {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/loading"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
@@ -20,6 +19,36 @@ type source struct {
 	restore *restore
 	held    <-chan struct{} // closed when the sandbox may have the memory, see beforehand.go; nil: it may
 	fed     atomic.Bool     // the sandbox may have got a byte of its memory
+}
+
+// holds reports whether a source gives nothing of the memory yet.
+func (s *source) holds() bool {
+	if s.held == nil {
+		return false
+	}
+	select {
+	case <-s.held:
+		return false
+	default:
+		return true
+	}
+}
+
+// endedAhead notes that a sandbox has gone without which its pod sleeps on, or wakes by another one. It reports whether
+// it was one: it has had nothing of the memory.
+func (s *source) endedAhead(gone bool) bool {
+	if s.held == nil || s.fed.Load() {
+		return false
+	}
+	r := s.restore
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state != reading || r.err != nil || r.woken {
+		return false
+	}
+	r.image.Restart()
+	r.serving, r.died = r.serving-1, gone
+	return true
 }
 
 // Size implements gofer.Source.
@@ -116,39 +145,6 @@ func (s *source) Breach(err error) {
 	s.restore.note(err)
 	s.rs.ender.lost(s.restore, err)
 	s.rs.Life.Go(func() { s.rs.ender.kill(s.restore, err) }) // it would not end by itself
-}
-
-// gone returns the error of a restore whose sandbox has ended. The agent cannot tell for sure whether the kernel killed
-// the sandbox because of its memory limit: the sandbox's cgroup may be gone, too.
-func (r *restore) gone() error {
-	var limit string
-	if r.Limit > 0 {
-		limit = fmt.Sprintf(", under a memory limit of %d MiB: if it was killed for that, raise the limit", r.Limit>>20)
-	}
-	return fmt.Errorf("restore of %s: %w before it had all its memory%s", r.Key, errkind.ErrSandboxExited, limit)
-}
-
-// hasAll reports whether the sandbox has had everything, though it may ask again.
-func (r *restore) hasAll() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.Loaded
-}
-
-// note keeps the first reason why the restore must fail.
-func (r *restore) note(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = err
-	}
-}
-
-// failure returns the reason noted, or nil.
-func (r *restore) failure() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
 }
 
 // Loading returns how far a sandbox has loaded its memory, and whether it is still loading.

@@ -4,25 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"diapause.dev/agent/asleep"
-	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/loading"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/runsc"
 	"diapause.dev/runsc/sleep"
 )
-
-// errHopeless is the kind of error of a wake that cannot succeed, however often it is tried.
-var errHopeless = errors.New("the pod can no longer be woken")
-
-// Hopeless reports whether a pod can never be woken: its snapshot is damaged or gone, or of another gVisor.
-func Hopeless(err error) bool {
-	return errors.Is(err, errHopeless) || errors.Is(err, errkind.ErrReplaced) || loading.Final(err) ||
-		errors.As(err, new(*runsc.IncompatibleError))
-}
 
 // RetryWake prepares another restore for a sandbox, after that of a request has failed before the sandbox ran: the pod
 // sleeps on. Why is failure, and what the agent knows of it. If no restore can succeed, the error is Hopeless.
@@ -106,14 +94,6 @@ func (ws *Wakes) Woken(request string) {
 	}
 }
 
-// woke notes that the pod was woken. It reports whether the sandbox has gone and had no memory: see source.endedAhead.
-func (r *restore) woke() (died bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.woken = true
-	return r.died && r.serving == 0
-}
-
 // Unwoken notes that the sandbox that a request was to wake has ended before it ran, and the pod with it: the pod's
 // next sandbox is restored from the same snapshot, unless that is why it failed.
 func (ws *Wakes) Unwoken(request, sandbox string, pod snapshot.PodRef) error {
@@ -126,54 +106,4 @@ func (ws *Wakes) Unwoken(request, sandbox string, pod snapshot.PodRef) error {
 	}
 	ws.log.Info("a pod that was not woken is restored when recreated", "pod", pod.String(), "snapshot", w.Key.String())
 	return ws.reminders.Write(w.sleeper(), true)
-}
-
-// maxUnwoken bounds how many wakes are kept of which no shim has said yet how they went.
-const maxUnwoken = 64
-
-// endedWake is a wake whose restore has ended.
-type endedWake struct {
-	record
-	why error // why it has ended, as far as is known
-}
-
-// endedWakes are the wakes whose restores have ended, until the shim says how they went: a sandbox that has all its
-// memory may still not run. Its methods may be called concurrently. The zero value has none.
-type endedWakes struct {
-	mu  sync.Mutex
-	all map[string]endedWake // by request
-}
-
-// keep keeps a restore that has ended, if it was to wake a pod.
-func (e *endedWakes) keep(r *restore, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.mu.Lock()
-	keep := r.admitted && !r.woken && r.Pod.UID != ""
-	w := endedWake{record: r.record, why: errors.Join(r.err, err)}
-	r.mu.Unlock()
-	if !keep {
-		return
-	}
-	if e.all == nil {
-		e.all = make(map[string]endedWake)
-	}
-	for request := range e.all {
-		if len(e.all) >= maxUnwoken {
-			delete(e.all, request)
-		}
-	}
-	e.all[w.Request] = w
-}
-
-// forget forgets a wake.
-func (e *endedWakes) forget(request string) { e.take(request) }
-
-// take returns a wake, and forgets it. Ok is false if it is not kept.
-func (e *endedWakes) take(request string) (w endedWake, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	w, ok = e.all[request]
-	delete(e.all, request)
-	return w, ok
 }

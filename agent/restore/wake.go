@@ -2,13 +2,16 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/loading"
 	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/runsc"
 	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/sleep"
 )
@@ -32,6 +35,15 @@ func NewWakes(rs *Restores) *Wakes {
 	return &Wakes{
 		restores: rs, registry: rs.registry, unwoken: &rs.unwoken, marks: rs.Marks, reminders: rs.Reminders, log: rs.log,
 	}
+}
+
+// errHopeless is the kind of error of a wake that cannot succeed, however often it is tried.
+var errHopeless = errors.New("the pod can no longer be woken")
+
+// Hopeless reports whether a pod can never be woken: its snapshot is damaged or gone, or of another gVisor.
+func Hopeless(err error) bool {
+	return errors.Is(err, errHopeless) || errors.Is(err, errkind.ErrReplaced) || loading.Final(err) ||
+		errors.As(err, new(*runsc.IncompatibleError))
 }
 
 // PrepareWake makes everything ready for a sandbox that is about to end to be restored under its own id.
@@ -133,13 +145,4 @@ func (ws *Wakes) HoldAsleep(ctx context.Context) {
 func (ws *Wakes) begun(request string) bool {
 	held, err := sidecar.Held(ws.registry.dir.Path(request))
 	return (held || err != nil) && !ws.marks.Held(request)
-}
-
-// begun notes that a pod that sleeps begins to load. It may have slept since its restore was prepared, and its shim may
-// be of a version that does not ask whether it may be woken.
-func (r *restore) begun() {
-	r.admitted = true
-	if r.serving == 0 {
-		r.start = time.Now()
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -32,6 +31,18 @@ func main() {
 	}
 	stop()
 	os.Exit(exitCode(err))
+}
+
+// execute runs a command line.
+func execute(ctx context.Context, args []string) error {
+	c, understood := command(), false
+	c.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
+	c.SetArgs(args)
+	err := c.ExecuteContext(ctx)
+	if err != nil && !understood {
+		err = usage.Error{Err: fmt.Errorf("%w; see --help", err)}
+	}
+	return err
 }
 
 // defaultMemory is the budget for the memory of checkpoints, in bytes. The memory limit in manifests/daemonset.yaml is
@@ -97,31 +108,6 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// watching registers the flags by which an operator watches the agent or the controller.
-func watching(f *pflag.FlagSet, cfg *agent.Config, logs *logging) {
-	f.StringVar(&cfg.MetricsAddr, "metrics", "", "loopback host:port to serve Prometheus metrics on (default: none)")
-	logs.register(f, "info")
-}
-
-// storeFlags registers the flags that say where snapshots are, for the agent and the controller.
-func storeFlags(f *pflag.FlagSet, cfg *agent.Config) {
-	f.StringVar(&cfg.Store, "store", place.Default,
-		"where snapshots live: "+place.Forms)
-	f.StringVar(&cfg.StoreID, "store-id", "",
-		"identity that the store must have, from diapause store stat; the agent then makes no store (default: the identity "+
-			"of the store that this node opened first)")
-	f.BoolVar(&cfg.AcceptNetworkDirectory, "accept-network-directory", false,
-		"use a directory as a store even if nodes may see each other's changes late there, as on NFS with caches, SMB, FUSE "+
-			"or 9p; snapshots may be lost")
-	f.StringVar(&cfg.Credentials, "bucket-credentials", "",
-		"directory of credentials: a Google credentials file BUCKET.json, AWS's BUCKET.ini, or ACCOUNT.CONTAINER.ini for "+
-			"Azure, for each bucket that this process does not reach by its own identity; a file that is replaced counts "+
-			"within the hour (default: its own identity for all buckets)")
-	f.StringVar(&cfg.Keys, "encryption-keys", "",
-		"directory of the keys that encrypt snapshots: a file for each namespace, and a file named default for the others "+
-			"(default: no encryption)")
-}
-
 // limits registers the flags that bound what checkpoints and restores take of the node.
 func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.Arena, "arena", 2<<30,
@@ -158,17 +144,6 @@ func limits(f *pflag.FlagSet, cfg *agent.Config) {
 	f.Int64Var(&cfg.CacheSize, "cache-size", 10<<30,
 		"limit, in bytes, for what this node keeps for later restores: replicated snapshots and, up to half of the limit, "+
 			"what was read from a remote store")
-}
-
-// gcPercent lets garbage grow to half of what is in use, and not to as much. In a cluster most of an agent's memory are
-// copies of PodSnapshots, and little of that ever is garbage.
-const gcPercent = 50
-
-// saveMemory sets gcPercent, unless the environment says otherwise.
-func saveMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 }
 
 func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-
-	"github.com/spf13/cobra"
 
 	"diapause.dev/cmd/internal/usage"
 )
@@ -15,18 +11,6 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 )
-
-// execute runs a command line.
-func execute(ctx context.Context, args []string) error {
-	c, understood := command(), false
-	c.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
-	c.SetArgs(args)
-	err := c.ExecuteContext(ctx)
-	if err != nil && !understood {
-		err = usage.Error{Err: fmt.Errorf("%w; see --help", err)}
-	}
-	return err
-}
 
 func exitCode(err error) int {
 	switch {

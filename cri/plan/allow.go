@@ -89,6 +89,9 @@ func (c *consent) to(kind, value, where string) bool {
 	return false
 }
 
+// may reports whether the operator allows something. If not, the plan fails in the end.
+func (p *Plan) may(kind, value string) bool { return p.consent.to(kind, value, p.where) }
+
 // maxNamed bounds how many things an error names.
 const maxNamed = 20
 

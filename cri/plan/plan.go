@@ -75,9 +75,6 @@ func Of(rec snapshot.Pod, id Identity) (*Plan, error) {
 	return p, nil
 }
 
-// may reports whether the operator allows something. If not, the plan fails in the end.
-func (p *Plan) may(kind, value string) bool { return p.consent.to(kind, value, p.where) }
-
 // takeSandbox makes the configuration of the new pod. It drops host ports, because two branches of one snapshot would
 // compete for them.
 func (p *Plan) takeSandbox(rec snapshot.Pod) error {

@@ -14,13 +14,6 @@ import (
 // ErrNotVisible is the kind of error for a process whose cgroup is visible through no mount.
 var ErrNotVisible = errors.New("no mount shows its memory cgroup")
 
-// Memory is the memory cgroup of a process. Its methods may be called concurrently.
-type Memory struct {
-	top   string // directory of the mount; levels end below it
-	group string // path below top
-	files *files
-}
-
 // MemoryOf returns the memory cgroup that process pid is in now. It looks through the mounts of the calling
 // process first, because a container often sees only its own cgroup, then through those of the processes in
 // others. The caller must be allowed to trace these.
@@ -100,9 +93,6 @@ func below(root, path string) (string, error) {
 }
 
 func relative(path string) string { return strings.TrimPrefix(path, "/") }
-
-// Dir returns the directory of the cgroup.
-func (m *Memory) Dir() string { return filepath.Join(m.top, m.group) }
 
 // isMount reports whether a mount shows the hierarchy that has these files.
 func (f *files) isMount(m *mountinfo.Info) bool {

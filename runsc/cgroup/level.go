@@ -64,6 +64,16 @@ func (l Level) Free() int64 {
 	return max(0, l.Limit-l.held())
 }
 
+// Memory is the memory cgroup of a process. Its methods may be called concurrently.
+type Memory struct {
+	top   string // directory of the mount; levels end below it
+	group string // path below top
+	files *files
+}
+
+// Dir returns the directory of the cgroup.
+func (m *Memory) Dir() string { return filepath.Join(m.top, m.group) }
+
 // Levels returns the cgroup and those above it, from the inside out. It skips cgroups above it that have no
 // memory controller. The root cgroup of the hierarchy has no limit and is left out.
 func (m *Memory) Levels() (levels []Level, err error) {

@@ -223,3 +223,25 @@ func (a agent) usedFile(sandbox string) string {
 	}
 	return filepath.Join(use.Dir(a.socket), sandbox)
 }
+
+// answer is the result of asking the agent.
+type answer struct {
+	resp    *localv1.AskRestoreResponse
+	err     error
+	volumes []string // names of the volumes that were put in place for it
+}
+
+// rootfs reports whether root file systems are to be restored.
+func (a answer) rootfs() bool {
+	return a.err == nil && a.resp.GetDecision() == localv1.AskRestoreResponse_RESTORE_ROOTFS
+}
+
+// order returns the order in the agent's answer.
+func (a answer) order() order {
+	return order{
+		Request: a.resp.GetRequest(), ImagePath: a.resp.GetImagePath(), Snapshot: a.resp.GetSnapshot(),
+		Containers: int(a.resp.GetContainers()),
+		Ended:      a.resp.GetEndedContainers(), Rootfs: a.rootfs(), Volumes: a.volumes,
+		Terminals: terminalsOf(a.resp), ExitCodes: a.resp.GetExitCodes(),
+	}
+}

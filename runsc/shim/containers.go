@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"diapause.dev/runsc/use"
@@ -15,10 +14,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/status"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/proc"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
@@ -165,6 +162,22 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	return c.kill(ctx, r)
 }
 
+// killedBeforeReported reports whether a kill hits a restored container before the kubelet can know that it was
+// started.
+//
+// If the kubelet ends while it starts a container, containerd kills that container at once. The restarted kubelet
+// then makes another container in the same sandbox (containerd, internal/cri/server, StartContainer). That container
+// would start anew, although the pod counts as restored. If the sandbox ends instead, the kubelet makes another
+// sandbox, which is restored. A deliberate stop asks the container to end before it kills it: it is not
+// meant.
+//
+// Nor does it concern a container that has ended by itself, which containerd kills before it deletes it
+// (internal/cri/server/events, with WithProcessKill), nor one that starts anew because an earlier one has ended. These
+// are the kubelet's to start again, and their neighbors run on.
+func (c *containers) killedBeforeReported(ctx context.Context, id string) bool {
+	return c.starter.recent.restoredNow(id) && c.status(ctx, id) != tasktypes.Status_STOPPED
+}
+
 // killTries bounds how often a container is killed.
 const killTries = 3
 
@@ -201,6 +214,22 @@ func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types
 	return resp, err
 }
 
+// signal has gVisor's shim send a signal to a container. A signal that tells the container to end and leaves it time
+// for that counts as sent if the sandbox hangs: it arrives once the sandbox answers again, and SIGKILL comes in time.
+func (c *containers) signal(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
+	c.starter.releaseUnstartable(r.ID)
+	q := forSignal
+	if unix.Signal(r.Signal) == unix.SIGKILL {
+		q = forKill
+	}
+	resp, err := passOn(ctx, &c.unanswered, q, r.ID, c.TaskServiceExt.Kill, r)
+	if errors.Is(err, errHung) && asksToEnd(r) {
+		log.L.WithError(err).Warnf("signal %v for container %s has not arrived yet", unix.Signal(r.Signal), r.ID)
+		return &types.Empty{}, nil
+	}
+	return resp, err
+}
+
 // status returns the state of a container, or UNKNOWN if it cannot find out. It is asked for after something has
 // failed, perhaps because ctx has ended, and so takes no notice of that.
 func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
@@ -209,6 +238,11 @@ func (c *containers) status(ctx context.Context, id string) tasktypes.Status {
 		return tasktypes.Status_UNKNOWN
 	}
 	return r.Status
+}
+
+// State returns the state of a container. If the sandbox hangs, the error is of kind errHung.
+func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	return c.stateFor(ctx, forState, r)
 }
 
 // stateFor returns the state of a container. If the sandbox hangs, the error is of kind errHung.
@@ -299,43 +333,3 @@ func (c *containers) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsR
 	}
 	return passOn(ctx, &c.unanswered, forPids, r.ID, c.TaskServiceExt.Pids, r)
 }
-
-// maxRuntimeError bounds how much of an error of runsc is reported, in bytes.
-const maxRuntimeError = 600
-
-// unsuccessful is what gVisor's task service puts between the path of runsc and runsc's own error.
-const unsuccessful = "did not terminate successfully: "
-
-// trimStack shortens an error of gVisor so that people can read it, and keeps its kind. When a save or a load fails,
-// gVisor appends a goroutine's stack or a map of all files, and puts the path of runsc before it. The log has all that.
-func trimStack(err error) error {
-	if _, ok := status.FromError(err); ok {
-		err = errgrpc.ToNative(err)
-	}
-	text := err.Error()
-	if _, why, ok := strings.Cut(text, unsuccessful); ok {
-		text = why
-	}
-	for _, end := range []string{"\ngoroutine ", ", map: map["} {
-		text, _, _ = strings.Cut(text, end)
-	}
-	if n := len(text); n > maxRuntimeError {
-		text = text[:maxRuntimeError/2] + " [...] " + text[n-maxRuntimeError/2:]
-	}
-	if text == err.Error() {
-		return err
-	}
-	return &shortened{strings.ToValidUTF8(strings.TrimRight(text, ": \n"), ""), err}
-}
-
-// shortened is an error with less text.
-type shortened struct {
-	text string
-	error
-}
-
-// Error implements error.
-func (s *shortened) Error() string { return s.text }
-
-// Unwrap returns the error with its full text.
-func (s *shortened) Unwrap() error { return s.error }

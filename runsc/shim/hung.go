@@ -2,17 +2,13 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
-	"golang.org/x/sys/unix"
 )
 
 // A sandbox may hang: its process is there, and answers nothing. Runsc then waits for it, and gVisor's shim for runsc,
@@ -115,11 +111,6 @@ func (u *unanswered) has(q inquiry, id string) bool {
 	return u.all[unansweredKey{q.name, id}] > 0
 }
 
-// State returns the state of a container. If the sandbox hangs, the error is of kind errHung.
-func (c *containers) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
-	return c.stateFor(ctx, forState, r)
-}
-
 // stateUnanswered returns the state of a container in a sandbox that hangs, or of a process that was added to it: as
 // far as is known it has not ended. Containerd asks for that of an added process while it starts, and gVisor's shim
 // answers only when it has started, which takes seconds on a busy node or while the sandbox is paused.
@@ -181,20 +172,4 @@ func (r *residents) remembered(id string) (*resident, int, error) {
 	}
 	pid, err := bundle{id, x.bundle}.process()
 	return x, pid, err
-}
-
-// signal has gVisor's shim send a signal to a container. A signal that tells the container to end and leaves it time
-// for that counts as sent if the sandbox hangs: it arrives once the sandbox answers again, and SIGKILL comes in time.
-func (c *containers) signal(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
-	c.starter.releaseUnstartable(r.ID)
-	q := forSignal
-	if unix.Signal(r.Signal) == unix.SIGKILL {
-		q = forKill
-	}
-	resp, err := passOn(ctx, &c.unanswered, q, r.ID, c.TaskServiceExt.Kill, r)
-	if errors.Is(err, errHung) && asksToEnd(r) {
-		log.L.WithError(err).Warnf("signal %v for container %s has not arrived yet", unix.Signal(r.Signal), r.ID)
-		return &types.Empty{}, nil
-	}
-	return resp, err
 }

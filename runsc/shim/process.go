@@ -35,15 +35,15 @@ type process struct {
 
 // setExtension sets the extension that stands before gVisor's task service. Call it once, before the service is made.
 // GVisor asks for an extension each time that a container is created, and has the last one answer all requests: so it
-// gets the same one each time.
-func (p *process) setExtension() {
+// gets the same one each time, which route makes.
+func (p *process) setExtension(route func(next extension.TaskServiceExt) *router) {
 	var once sync.Once
 	extension.NewExtension = func(_ context.Context, next extension.TaskServiceExt,
 		_ *task.CreateTaskRequest,
 	) (extension.TaskServiceExt, error) {
 		once.Do(func() {
 			p.terminals.attend()
-			all := newRouter(p, localAgent(), next)
+			all := route(next)
 			runsccmd.Monitor = unwatched{runsccmd.Monitor, all}
 			p.serving.Store(all)
 		})

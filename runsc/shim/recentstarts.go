@@ -1,11 +1,8 @@
 package shim
 
 import (
-	"context"
 	"sync"
 	"time"
-
-	tasktypes "github.com/containerd/containerd/api/types/task"
 )
 
 // reportWindow is how long after a container's start the kubelet may not have heard of it.
@@ -91,20 +88,4 @@ func (s *recentStarts) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, id)
-}
-
-// killedBeforeReported reports whether a kill hits a restored container before the kubelet can know that it was
-// started.
-//
-// If the kubelet ends while it starts a container, containerd kills that container at once. The restarted kubelet
-// then makes another container in the same sandbox (containerd, internal/cri/server, StartContainer). That container
-// would start anew, although the pod counts as restored. If the sandbox ends instead, the kubelet makes another
-// sandbox, which is restored. A deliberate stop asks the container to end before it kills it: it is not
-// meant.
-//
-// Nor does it concern a container that has ended by itself, which containerd kills before it deletes it
-// (internal/cri/server/events, with WithProcessKill), nor one that starts anew because an earlier one has ended. These
-// are the kubelet's to start again, and their neighbors run on.
-func (c *containers) killedBeforeReported(ctx context.Context, id string) bool {
-	return c.starter.recent.restoredNow(id) && c.status(ctx, id) != tasktypes.Status_STOPPED
 }

@@ -3,6 +3,7 @@ package shim
 import (
 	"sync"
 
+	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,4 +105,19 @@ func (k *roster) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.all, id)
+}
+
+// ends reports whether a signal tells a container to end.
+func ends(s unix.Signal) bool {
+	switch s {
+	case 0, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT:
+		return false
+	}
+	return true
+}
+
+// asksToEnd reports whether a signal tells a container to end, and leaves it time for that.
+func asksToEnd(r *task.KillRequest) bool {
+	s := unix.Signal(r.Signal)
+	return r.ExecID == "" && ends(s) && s != unix.SIGKILL
 }

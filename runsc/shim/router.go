@@ -7,7 +7,6 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
@@ -111,9 +110,6 @@ func (t *router) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 	}
 	return resp, err
 }
-
-// isNotFound reports whether an answer of a service, gVisor's or ours, says that there is no such container.
-func isNotFound(err error) bool { return errdefs.IsNotFound(errgrpc.ToNative(errgrpc.ToGRPC(err))) }
 
 // Shutdown implements task.TaskService. Without an error the process ends. Containerd asks for it after each container
 // that it has deleted, and the last one counts.

@@ -74,13 +74,6 @@ func newSandbox(ctx context.Context, base *containers) *sandbox {
 	return s
 }
 
-// answer is the result of asking the agent.
-type answer struct {
-	resp    *localv1.AskRestoreResponse
-	err     error
-	volumes []string // names of the volumes that were put in place for it
-}
-
 // Create creates a container. If it fails to create the sandbox, it tells the agent.
 func (s *sandbox) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID != s.pod.sandbox {
@@ -156,21 +149,6 @@ func (s *sandbox) createDecided(ctx context.Context, r *task.CreateTaskRequest,
 func restores(resp *localv1.AskRestoreResponse) bool {
 	d := resp.GetDecision()
 	return d == localv1.AskRestoreResponse_RESTORE || d == localv1.AskRestoreResponse_RESTORE_ROOTFS
-}
-
-// rootfs reports whether root file systems are to be restored.
-func (a answer) rootfs() bool {
-	return a.err == nil && a.resp.GetDecision() == localv1.AskRestoreResponse_RESTORE_ROOTFS
-}
-
-// order returns the order in the agent's answer.
-func (a answer) order() order {
-	return order{
-		Request: a.resp.GetRequest(), ImagePath: a.resp.GetImagePath(), Snapshot: a.resp.GetSnapshot(),
-		Containers: int(a.resp.GetContainers()),
-		Ended:      a.resp.GetEndedContainers(), Rootfs: a.rootfs(), Volumes: a.volumes,
-		Terminals: terminalsOf(a.resp), ExitCodes: a.resp.GetExitCodes(),
-	}
 }
 
 // create creates the sandbox container by calling f. If the pod's processes may save it, the agent says where to.

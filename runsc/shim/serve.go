@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
+	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
 // ServeAction is the first argument of a process that serves a container, see Serve.
@@ -104,7 +105,7 @@ func openLog(ctx context.Context, debugging bool) (context.Context, error) {
 // serveTasks starts to serve gVisor's task service, with our extension, on the inherited socket.
 func serveTasks(ctx context.Context, end shutdown.Service) error {
 	p := new(process)
-	p.setExtension()
+	p.setExtension(func(next extension.TaskServiceExt) *router { return newRouter(p, localAgent(), next) })
 	publisher, err := shim.NewPublisher(os.Getenv(ttrpcAddress))
 	if err != nil {
 		return fmt.Errorf("connect to containerd for events: %w", err)

@@ -326,12 +326,6 @@ func (z *sleepService) killAsleep(ctx context.Context, r *task.KillRequest,
 	return unsaved(ctx, r)
 }
 
-// asksToEnd reports whether a signal tells a container to end, and leaves it time for that.
-func asksToEnd(r *task.KillRequest) bool {
-	s := unix.Signal(r.Signal)
-	return r.ExecID == "" && ends(s) && s != unix.SIGKILL
-}
-
 // killAwake wakes the pod and delivers a signal that tells a container to end, as if the pod had not slept. Containerd
 // has its answer already, so that the grace period goes on: SIGKILL comes in time, and ends a pod that was not woken.
 func (z *sleepService) killAwake(ctx context.Context, r *task.KillRequest) {
@@ -500,13 +494,4 @@ func (z *sleepService) do(ctx context.Context, id string, o sleep.Order) error {
 // enterSleep puts the pod to sleep, until a packet comes or something asks for it.
 func (z *sleepService) enterSleep(ctx context.Context, o sleep.Order) error {
 	return z.entry.enter(ctx, o, func(w *watch) { go z.wakes.awaitTraffic(w, z.state.Over()) })
-}
-
-// ends reports whether a signal tells a container to end.
-func ends(s unix.Signal) bool {
-	switch s {
-	case 0, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT:
-		return false
-	}
-	return true
 }

@@ -37,3 +37,12 @@ func Held(dir string) (bool, error) {
 	}
 	return !free, l.Close()
 }
+
+// dup duplicates a file descriptor. The duplicate is closed on exec.
+func dup(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("duplicate file descriptor: %w", err)
+	}
+	return n, nil
+}

@@ -83,19 +83,6 @@ func retries() *backoff.ExponentialBackOff {
 	}
 }
 
-// greet connects to the agent and introduces the sidecar.
-func greet(opts Options) (*Conn, error) {
-	c, err := Dial(opts.Socket)
-	if err != nil {
-		return nil, err
-	}
-	if err := hello(c, opts); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
-}
-
 // relayer is the sidecar's state: everything that a new agent must be told.
 // It implements stateipc.AsyncFileServerImpl.
 type relayer struct {

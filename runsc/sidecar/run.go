@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Args are the arguments of the sidecar that matter. runsc passes many flags of its own beside them.
@@ -97,77 +93,4 @@ func Run(a Args, log *slog.Logger) error {
 		return relay(opts, a.SockFD, log)
 	}
 	return fmt.Errorf("request %s is for a %s, runsc started the sidecar for something else", opts.Request, opts.Direction)
-}
-
-// welcomeTime bounds how long the agent may take to welcome a sidecar.
-const welcomeTime = 10 * time.Second
-
-// poll waits until a socket has something to read, or its other end is gone. A negative limit means no limit.
-func poll(sock int, limit time.Duration) (events int16, err error) {
-	fds := []unix.PollFd{{Fd: int32(sock), Events: unix.POLLIN}}
-	milliseconds := -1
-	if limit >= 0 {
-		milliseconds = int(limit.Milliseconds())
-	}
-	for {
-		_, err := unix.Poll(fds, milliseconds)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("wait for the sentry: %w", err)
-		}
-		return fds[0].Revents, nil
-	}
-}
-
-// hello introduces the sidecar and waits for the agent's welcome.
-func hello(c *Conn, opts Options) error {
-	b, err := json.Marshal(opts)
-	if err != nil {
-		return err
-	}
-	if err := c.Unix().SetReadDeadline(time.Now().Add(welcomeTime)); err != nil {
-		return err
-	}
-	if err := c.Send(&Message{Kind: KindHello, Text: string(b)}, -1); err != nil {
-		return fmt.Errorf("hello to the agent: %w", err)
-	}
-	var m Message
-	f, err := c.Receive(&m)
-	if err != nil {
-		return fmt.Errorf("wait for the agent's welcome: %w", err)
-	}
-	f.Drop()
-	if m.Kind != KindWelcome {
-		return fmt.Errorf("%w: kind %d instead of a welcome", errPacket, m.Kind)
-	}
-	if err := m.Err(); err != nil {
-		return &RefusedError{Request: opts.Request, Reason: err.Error()}
-	}
-	return c.Unix().SetReadDeadline(time.Time{})
-}
-
-// RefusedError means that the agent refuses the request.
-type RefusedError struct{ Request, Reason string }
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the agent refuses request %s: %s", e.Request, e.Reason)
-}
-
-// ParseHello returns the options that a Hello carries.
-func ParseHello(m *Message) (Options, error) {
-	if m.Kind != KindHello {
-		return Options{}, fmt.Errorf("%w: kind %d instead of a hello", errPacket, m.Kind)
-	}
-	return parseOptions([]byte(m.Text))
-}
-
-// dup duplicates a file descriptor. The duplicate is closed on exec.
-func dup(fd int) (int, error) {
-	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("duplicate file descriptor: %w", err)
-	}
-	return n, nil
 }

@@ -49,6 +49,25 @@ func saveLater(opts Options, a Args, log *slog.Logger) error {
 	}
 }
 
+// poll waits until a socket has something to read, or its other end is gone. A negative limit means no limit.
+func poll(sock int, limit time.Duration) (events int16, err error) {
+	fds := []unix.PollFd{{Fd: int32(sock), Events: unix.POLLIN}}
+	milliseconds := -1
+	if limit >= 0 {
+		milliseconds = int(limit.Milliseconds())
+	}
+	for {
+		_, err := unix.Poll(fds, milliseconds)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("wait for the sentry: %w", err)
+		}
+		return fds[0].Revents, nil
+	}
+}
+
 // savePause is the pause between two attempts to reach the agent.
 const savePause = 50 * time.Millisecond
 

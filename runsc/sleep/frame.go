@@ -107,18 +107,6 @@ func (h *host) ipv4(p []byte) verdict {
 	return transport(p[9], p[header:], protoICMP, echoRequest)
 }
 
-// turnAway decides about a frame of ignored traffic. Whoever awaits an answer of a pod that sleeps need not wait long.
-func (h *host) turnAway(frame []byte, now stage) (v verdict, reply []byte) {
-	if now != asleep {
-		return keep, nil
-	}
-	s, ok := parseSegment(frame)
-	if !ok || s.flags&(tcpSyn|tcpAck) != tcpSyn {
-		return ignore, nil
-	}
-	return answer, h.reply(&s, 0, s.seq+s.length(), tcpReset|tcpAck, nil)
-}
-
 // transport decides about a packet for the pod by its transport protocol. What ends a connection, or reports an error,
 // is kept and does not wake the pod.
 func transport(protocol byte, p []byte, icmp, echo byte) verdict {

@@ -1,7 +1,6 @@
 package sleep
 
 import (
-	"bytes"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -34,12 +33,6 @@ const (
 
 // maxReply bounds the data in one segment of an answer, in bytes. It fits into any network of IPv6.
 const maxReply = 1200
-
-// What answers an HTTP probe.
-const (
-	success = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-	failure = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-)
 
 // probes answers the kubelet's probes for a pod that sleeps: it accepts a connection, answers an HTTP request with
 // success, also over TLS, and closes the connection. It answers a check of health by gRPC likewise. Readiness probes that
@@ -87,26 +80,6 @@ func begin(data []byte, failing failures) dialog {
 	}
 	return plain{failing}
 }
-
-// plain is a dialog by HTTP.
-type plain struct{ failing failures }
-
-func (d plain) take(data []byte) (reply []byte, last bool, err error) {
-	if !isHTTP(data) {
-		return nil, false, errNoProbe
-	}
-	return []byte(response(data, d.failing)), true, nil
-}
-
-// response returns what answers an HTTP request.
-func response(request []byte, failing failures) string {
-	if failing.asked(request) {
-		return failure
-	}
-	return success
-}
-
-func (plain) end() {}
 
 // note notes the probes that are under way when the pod begins to be watched: the sandbox has them.
 func (ps *probes) note(h *host) {
@@ -237,11 +210,6 @@ func (p *probe) say(data []byte, fin bool) (reply []byte, last bool, err error) 
 	}
 	reply, last, err = p.dialog.take(data)
 	return reply, last || fin, err
-}
-
-// isHTTP reports whether data begins an HTTP request as the kubelet's probes send it.
-func isHTTP(data []byte) bool {
-	return bytes.HasPrefix(data, []byte("GET ")) || bytes.HasPrefix(data, []byte("HEAD "))
 }
 
 // room makes room for another probe, and reports whether it can be answered. It forgets those that have begun long ago,

@@ -129,3 +129,15 @@ func (h *host) reply(s *segment, seq, ack uint32, flags byte, data []byte) []byt
 	}
 	return out
 }
+
+// turnAway decides about a frame of ignored traffic. Whoever awaits an answer of a pod that sleeps need not wait long.
+func (h *host) turnAway(frame []byte, now stage) (v verdict, reply []byte) {
+	if now != asleep {
+		return keep, nil
+	}
+	s, ok := parseSegment(frame)
+	if !ok || s.flags&(tcpSyn|tcpAck) != tcpSyn {
+		return ignore, nil
+	}
+	return answer, h.reply(&s, 0, s.seq+s.length(), tcpReset|tcpAck, nil)
+}

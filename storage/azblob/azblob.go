@@ -9,7 +9,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 
 	"diapause.dev/storage"
 	"diapause.dev/storage/bucket"
@@ -88,13 +87,4 @@ func (b *Backend) Location() string { return b.place.String() }
 func (b *Backend) Close() error {
 	b.http.base.CloseIdleConnections()
 	return nil
-}
-
-// blob returns a client for an object.
-func (b *Backend) blob(name string) (*blockblob.Client, error) {
-	c, err := b.client.container()
-	if err != nil {
-		return nil, err
-	}
-	return c.NewBlockBlobClient(b.place.Prefix + name), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"diapause.dev/storage/bucket"
@@ -83,4 +84,13 @@ func (c *client) withTokens() (*container.Client, error) {
 	o := c.options
 	o.PerRetryPolicies = []policy.Policy{tokens}
 	return container.NewClientWithNoCredential(c.place.url(), &container.ClientOptions{ClientOptions: o})
+}
+
+// blob returns a client for an object.
+func (b *Backend) blob(name string) (*blockblob.Client, error) {
+	c, err := b.client.container()
+	if err != nil {
+		return nil, err
+	}
+	return c.NewBlockBlobClient(b.place.Prefix + name), nil
 }

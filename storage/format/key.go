@@ -4,7 +4,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/zeebo/blake3"
@@ -18,12 +17,6 @@ func (Secret) String() string { return "secret" }
 
 // GoString hides the key.
 func (Secret) GoString() string { return "secret" }
-
-// KeyID names a namespace key or a data key, and reveals nothing about it.
-type KeyID [16]byte
-
-// String returns the id in hex, as it stands in the object name of a data key.
-func (id KeyID) String() string { return hex.EncodeToString(id[:]) }
 
 // Each use of a key has its own key, derived under one of these contexts.
 const (

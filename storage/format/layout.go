@@ -17,6 +17,12 @@ type PackID [16]byte
 // String returns the id in hex, as it stands in the pack's object name.
 func (id PackID) String() string { return hex.EncodeToString(id[:]) }
 
+// KeyID names a namespace key or a data key, and reveals nothing about it.
+type KeyID [16]byte
+
+// String returns the id in hex, as it stands in the object name of a data key.
+func (id KeyID) String() string { return hex.EncodeToString(id[:]) }
+
 // Marker is the object that makes a place a store.
 const Marker = "diapause.json"
 

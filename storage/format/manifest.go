@@ -135,31 +135,6 @@ type Pack struct {
 	Digest [16]byte // XXH3-128 of the whole object. It finds damage; the chunks' digests find forgery
 }
 
-// Stats sums up a manifest.
-type Stats struct {
-	RawBytes    int64 // of all files
-	StoredBytes int64 // of the packs' ranges that the chunks name, each range once
-	Chunks      int
-	ZeroChunks  int
-	Packs       int
-}
-
-// Stats sums the manifest up. It walks the whole table.
-func (m *Manifest) Stats() Stats {
-	s := Stats{Packs: len(m.Packs)}
-	for _, f := range m.Files {
-		s.RawBytes += f.Size
-		s.Chunks += len(f.Chunks)
-		for i := range f.Chunks {
-			if f.Chunks[i].Codec == CodecZero {
-				s.ZeroChunks++
-			}
-		}
-	}
-	_, s.StoredBytes = m.UsedBytes()
-	return s
-}
-
 // File finds an image file by its name.
 func (m *Manifest) File(name string) (*File, bool) {
 	for i := range m.Files {

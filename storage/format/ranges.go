@@ -5,6 +5,31 @@ import (
 	"slices"
 )
 
+// Stats sums up a manifest.
+type Stats struct {
+	RawBytes    int64 // of all files
+	StoredBytes int64 // of the packs' ranges that the chunks name, each range once
+	Chunks      int
+	ZeroChunks  int
+	Packs       int
+}
+
+// Stats sums the manifest up. It walks the whole table.
+func (m *Manifest) Stats() Stats {
+	s := Stats{Packs: len(m.Packs)}
+	for _, f := range m.Files {
+		s.RawBytes += f.Size
+		s.Chunks += len(f.Chunks)
+		for i := range f.Chunks {
+			if f.Chunks[i].Codec == CodecZero {
+				s.ZeroChunks++
+			}
+		}
+	}
+	_, s.StoredBytes = m.UsedBytes()
+	return s
+}
+
 // UsedBytes returns how many bytes of each pack a manifest names, each range once, and their sum.
 func (m *Manifest) UsedBytes() (used []int64, total int64) {
 	used = make([]int64, len(m.Packs))

@@ -129,3 +129,5 @@ func (p Place) lookup() minio.BucketLookupType {
 	}
 	return minio.BucketLookupDNS
 }
+
+func (b *Backend) key(name string) string { return b.place.Prefix + name }

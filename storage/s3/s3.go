@@ -71,5 +71,3 @@ func (b *Backend) Close() error {
 	b.http.base.CloseIdleConnections()
 	return nil
 }
-
-func (b *Backend) key(name string) string { return b.place.Prefix + name }

@@ -11,16 +11,6 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// KeyOf returns a PodSnapshot's key.
-func KeyOf(s *podsnapshotv1.PodSnapshot) snapshot.Key {
-	return snapshot.Key{Namespace: s.Namespace, Name: s.Name}
-}
-
-// Named returns a snapshot's key in the form that objects have.
-func Named(k snapshot.Key) client.ObjectKey {
-	return client.ObjectKey{Namespace: k.Namespace, Name: k.Name}
-}
-
 // PodSnapshot returns a PodSnapshot as last seen or written, or nil if there is none.
 func (o *Objects) PodSnapshot(ctx context.Context, k snapshot.Key) (*podsnapshotv1.PodSnapshot, error) {
 	s := new(podsnapshotv1.PodSnapshot)

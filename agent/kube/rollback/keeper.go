@@ -130,6 +130,30 @@ func (k *Keeper) countIfDue(ctx context.Context) error {
 	return k.count(ctx)
 }
 
+// signIfDue leaves a sign of life in all stores, and looks whether another cluster has taken them over.
+func (k *Keeper) signIfDue(ctx context.Context) error {
+	if time.Since(k.signed) < signEvery {
+		return nil
+	}
+	cluster, err := k.Objects.IDs.Identity(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := k.Objects.Clock.Now()
+	if err != nil {
+		return err
+	}
+	locations, err := k.locations(ctx)
+	if err != nil {
+		return err
+	}
+	k.signed = time.Now()
+	return errors.Join(each(locations, func(i int) error {
+		return errors.Join(writeNote(ctx, k.Stores, locations[i], signOf(cluster), sign{Time: now}),
+			k.Owns(ctx, locations[i]))
+	})...)
+}
+
 // MaySweep returns nil if the store at a location may be swept. It counts first, if that is due.
 func (k *Keeper) MaySweep(ctx context.Context, location string) error {
 	if err := k.Owns(ctx, location); err != nil {

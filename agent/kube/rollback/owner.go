@@ -98,27 +98,3 @@ func (k *Keeper) Owns(ctx context.Context, location string) error {
 	}
 	return err
 }
-
-// signIfDue leaves a sign of life in all stores, and looks whether another cluster has taken them over.
-func (k *Keeper) signIfDue(ctx context.Context) error {
-	if time.Since(k.signed) < signEvery {
-		return nil
-	}
-	cluster, err := k.Objects.IDs.Identity(ctx)
-	if err != nil {
-		return err
-	}
-	now, err := k.Objects.Clock.Now()
-	if err != nil {
-		return err
-	}
-	locations, err := k.locations(ctx)
-	if err != nil {
-		return err
-	}
-	k.signed = time.Now()
-	return errors.Join(each(locations, func(i int) error {
-		return errors.Join(writeNote(ctx, k.Stores, locations[i], signOf(cluster), sign{Time: now}),
-			k.Owns(ctx, locations[i]))
-	})...)
-}

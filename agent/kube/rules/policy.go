@@ -103,3 +103,18 @@ func checkOnSandboxLoss(p *podsnapshotv1.PodSnapshotPolicy) error {
 	return Refuse("annotation %s is %.80q, and no pod that has run is restored: its only value is %s, or remove it",
 		podsnapshotv1.AnnotationOnSandboxLoss, v, podsnapshotv1.OnSandboxLossRestoreLatest)
 }
+
+// savesOnTermination reports whether a policy has its pods saved when they are deleted.
+func savesOnTermination(p *podsnapshotv1.PodSnapshotPolicy) bool {
+	return p.Annotations[podsnapshotv1.AnnotationOnTermination] == podsnapshotv1.OnTerminationCheckpoint
+}
+
+// checkOnTermination returns a refusal if a policy's annotation about termination has a value that is not known.
+func checkOnTermination(p *podsnapshotv1.PodSnapshotPolicy) error {
+	v, ok := p.Annotations[podsnapshotv1.AnnotationOnTermination]
+	if !ok || v == podsnapshotv1.OnTerminationCheckpoint {
+		return nil
+	}
+	return Refuse("annotation %s is %.80q, and no pod is saved when it ends: its only value is %q, or remove it",
+		podsnapshotv1.AnnotationOnTermination, v, podsnapshotv1.OnTerminationCheckpoint)
+}

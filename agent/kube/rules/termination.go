@@ -21,21 +21,6 @@ func SavedOnTermination(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPol
 	return false
 }
 
-// savesOnTermination reports whether a policy has its pods saved when they are deleted.
-func savesOnTermination(p *podsnapshotv1.PodSnapshotPolicy) bool {
-	return p.Annotations[podsnapshotv1.AnnotationOnTermination] == podsnapshotv1.OnTerminationCheckpoint
-}
-
-// checkOnTermination returns a refusal if a policy's annotation about termination has a value that is not known.
-func checkOnTermination(p *podsnapshotv1.PodSnapshotPolicy) error {
-	v, ok := p.Annotations[podsnapshotv1.AnnotationOnTermination]
-	if !ok || v == podsnapshotv1.OnTerminationCheckpoint {
-		return nil
-	}
-	return Refuse("annotation %s is %.80q, and no pod is saved when it ends: its only value is %q, or remove it",
-		podsnapshotv1.AnnotationOnTermination, v, podsnapshotv1.OnTerminationCheckpoint)
-}
-
 // PrepareTermination is Prepare for a pod that is being deleted.
 func PrepareTermination(pod *corev1.Pod, policies []podsnapshotv1.PodSnapshotPolicy, find Find) (*Plan, error) {
 	pod = pod.DeepCopy()

@@ -153,3 +153,18 @@ func policyFor(ctx context.Context, o *objects.Objects, pod *corev1.Pod) (*podsn
 	}
 	return nil, nil
 }
+
+// snapshotFor returns the PodSnapshot that a pod is to be restored from, or nil. That is the one that the pod's own
+// annotation or policy means. A pod that has run is restored only as lost.go says. Policy may be nil if the pod names
+// one.
+func (f *finder) snapshotFor(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
+	before lives.Past,
+) (*podsnapshotv1.PodSnapshot, error) {
+	switch name := wanted(newPod.Pod); {
+	case before.Ran:
+		return f.snapshotOfLost(ctx, newPod, policy, before)
+	case name != "":
+		return f.namedSnapshot(ctx, newPod, name)
+	}
+	return f.newestSnapshot(ctx, newPod, policy)
+}

@@ -11,7 +11,6 @@ import (
 
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/lives"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -22,21 +21,6 @@ type finder struct {
 	heritage *heritage
 	// startsAnew says that a pod which has run starts anew: see reporter.startsAnew.
 	startsAnew func(pod *corev1.Pod, message string)
-}
-
-// snapshotFor returns the PodSnapshot that a pod is to be restored from, or nil. That is the one that the pod's own
-// annotation or policy means. A pod that has run is restored only as lost.go says. Policy may be nil if the pod names
-// one.
-func (f *finder) snapshotFor(ctx context.Context, newPod rules.NewPod, policy *podsnapshotv1.PodSnapshotPolicy,
-	before lives.Past,
-) (*podsnapshotv1.PodSnapshot, error) {
-	switch name := wanted(newPod.Pod); {
-	case before.Ran:
-		return f.snapshotOfLost(ctx, newPod, policy, before)
-	case name != "":
-		return f.namedSnapshot(ctx, newPod, name)
-	}
-	return f.newestSnapshot(ctx, newPod, policy)
 }
 
 // wanted returns the name of the PodSnapshot that a pod asks for. In another namespace, it is "namespace/name". It is

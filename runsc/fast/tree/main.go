@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"diapause.dev/runsc/fast"
 )
@@ -123,21 +120,3 @@ func patchDir(ctx context.Context) (string, error) {
 	dir, err := line(output(ctx, "", nil, "go", "list", "-f", "{{.Dir}}", "diapause.dev/runsc/fast"))
 	return filepath.Join(dir, "patches"), err
 }
-
-// output runs a program with more variables in its environment, without those of a git around it, and returns what it
-// prints.
-func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") }), env...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out, stderr.String())
-	}
-	return string(out), nil
-}
-
-// line returns what a program has printed as its only line.
-func line(s string, err error) (string, error) { return strings.TrimSpace(s), err }
