@@ -8,7 +8,6 @@ import (
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
-	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/restore"
 	"diapause.dev/api/snapshot"
@@ -34,27 +33,27 @@ func (c *Cluster) Again(ctx context.Context, pod snapshot.PodRef, choice restore
 
 // Restored implements agent.Cluster: see start.Starts.
 func (c *Cluster) Restored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error {
-	return c.starts.Restored(ctx, pod, key)
+	return c.reporter.Restored(ctx, pod, key)
 }
 
 // NotRestored implements agent.Cluster: see start.Starts.
 func (c *Cluster) NotRestored(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error) {
-	c.starts.NotRestored(ctx, pod, key, err)
+	c.reporter.NotRestored(ctx, pod, key, err)
 }
 
 // Describe implements agent.Cluster: see request.Requests.
 func (c *Cluster) Describe(ctx context.Context, pod snapshot.PodRef) (checkpoint.Description, error) {
-	return c.requests.Describe(ctx, pod)
+	return c.saves.Describe(ctx, pod)
 }
 
 // DescribeWorkload implements agent.Cluster: see request.Requests.
 func (c *Cluster) DescribeWorkload(ctx context.Context, pod snapshot.PodRef) (checkpoint.Description, error) {
-	return c.requests.DescribeWorkload(ctx, pod)
+	return c.saves.DescribeWorkload(ctx, pod)
 }
 
 // Confirmed implements agent.Cluster: see request.Requests.
 func (c *Cluster) Confirmed(ctx context.Context, pod snapshot.PodRef, key snapshot.Key) error {
-	return c.requests.Confirmed(ctx, pod, key)
+	return c.saves.Confirmed(ctx, pod, key)
 }
 
 // MayEnd implements agent.Cluster: see request.Requests.
@@ -66,37 +65,37 @@ func (c *Cluster) MayEnd(ctx context.Context, pod snapshot.PodRef) (wait time.Du
 func (c *Cluster) NotSwept() string { return c.watcher.NotSwept() }
 
 // Name implements agent.Cluster.
-func (c *Cluster) Name() string { return c.names.Name(names.Chance()) }
+func (c *Cluster) Name() string { return c.saves.Name() }
 
 // Unsaved implements agent.Cluster: see request.Requests.
-func (c *Cluster) Unsaved(pod snapshot.PodRef, err error) { c.requests.Unsaved(pod, err) }
+func (c *Cluster) Unsaved(pod snapshot.PodRef, err error) { c.saves.Unsaved(pod, err) }
 
 // Changed implements agent.Cluster: see request.Requests.
-func (c *Cluster) Changed(r journal.Request) { c.requests.Changed(r) }
+func (c *Cluster) Changed(r journal.Request) { c.reports.Changed(r) }
 
 // Slept implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Slept(pod snapshot.PodRef) {
-	c.slumbers.Slept(pod)
-	c.requests.SleepChanged(pod)
+	c.news.Slept(pod)
+	c.reports.SleepChanged(pod)
 }
 
 // Woke implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
-	c.slumbers.Woke(pod, cause, took)
-	c.requests.SleepChanged(pod)
+	c.news.Woke(pod, cause, took)
+	c.reports.SleepChanged(pod)
 }
 
 // WakeFailed implements agent.Cluster: see slumber.Slumbers.
 func (c *Cluster) WakeFailed(pod snapshot.PodRef, err error) {
-	c.slumbers.WakeFailed(pod, err)
-	c.requests.SleepChanged(pod)
+	c.news.WakeFailed(pod, err)
+	c.reports.SleepChanged(pod)
 }
 
 // SleepsOn implements agent.Cluster: see slumber.Slumbers.
-func (c *Cluster) SleepsOn(pod snapshot.PodRef) { c.slumbers.SleepsOn(pod) }
+func (c *Cluster) SleepsOn(pod snapshot.PodRef) { c.news.SleepsOn(pod) }
 
 // Waits implements agent.Cluster: see slumber.Slumbers.
-func (c *Cluster) Waits(pod snapshot.PodRef) { c.slumbers.Waits(pod) }
+func (c *Cluster) Waits(pod snapshot.PodRef) { c.news.Waits(pod) }
 
 // Idle implements agent.Cluster: see sleeppolicy.Policies.
 func (c *Cluster) Idle() []admission.Candidate { return c.idle.Idle() }
@@ -118,5 +117,5 @@ func (c *Cluster) Referred(ctx context.Context) ([]string, error) {
 
 // Remove implements agent.Cluster: see request.Requests.
 func (c *Cluster) Remove(ctx context.Context, key snapshot.Key) (known bool, err error) {
-	return c.requests.Remove(ctx, key)
+	return c.remover.Remove(ctx, key)
 }

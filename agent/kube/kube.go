@@ -68,11 +68,17 @@ type Cluster struct {
 	cfg      Config
 	log      *slog.Logger
 	mgr      manager.Manager
-	stop     context.CancelFunc // tells Run to end
+	stop     context.CancelFunc      // tells Run to end
+	end      context.CancelCauseFunc // ends all checkpoints and requests
 	objects  *objects.Objects
 	names    *names.Clock
+	reports  *request.Reports
+	saves    *request.Saves
+	remover  *request.Remover
 	requests *request.Requests
+	reporter *start.Reporter
 	starts   *start.Starts
+	news     *slumber.News
 	slumbers *slumber.Slumbers
 	idle     *sleeppolicy.Policies
 	judge    *age.Judge
@@ -87,16 +93,18 @@ func New(cfg Config, node Node) (*Cluster, error) {
 	}
 	logTo(cfg.Logger)
 	running, stop := context.WithCancel(context.Background())
-	c := &Cluster{cfg: cfg, log: cfg.Logger, stop: stop, names: names.NewClock(cfg.Now)}
-	if err := c.build(running, node); err != nil {
+	life, end := context.WithCancelCause(context.Background())
+	c := &Cluster{cfg: cfg, log: cfg.Logger, stop: stop, end: end, names: names.NewClock(cfg.Now)}
+	if err := c.build(running, life, node); err != nil {
 		stop()
+		end(nil)
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	return c, nil
 }
 
 // build makes the parts, and the controllers that they need. They live until running is done.
-func (c *Cluster) build(running context.Context, node Node) (err error) {
+func (c *Cluster) build(running, life context.Context, node Node) (err error) {
 	clock := objects.NewClock(c.cfg.Now)
 	here := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", c.cfg.NodeName)}
 	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, here, c.log); err != nil {
@@ -110,15 +118,25 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 	c.watcher = rollback.NewWatcher(rollback.Config{
 		Objects: c.objects, Lease: lease, Found: func() { c.sweeper.Look() }, Logger: c.log,
 	}, filepath.Join(c.cfg.StateDir, lineFile))
-	c.requests, err = request.New(request.Config{
-		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
-		StateDir: c.cfg.StateDir, Remembers: c.watcher.Check, Logger: c.log,
+	earlier, err := node.Requests()
+	if err != nil {
+		return fmt.Errorf("requests in the journal: %w", err)
+	}
+	c.reports, err = request.OpenReports(request.ReportsConfig{
+		Objects: c.objects, Names: c.names, StateDir: c.cfg.StateDir, Earlier: earlier, Life: life, Logger: c.log,
 	})
 	if err != nil {
 		return err
 	}
+	c.saves = request.NewSaves(c.objects, c.reports, c.names)
+	c.remover = request.NewRemover(c.objects, c.cfg.NodeName, c.log)
+	c.requests = request.New(request.Config{
+		Objects: c.objects, Reports: c.reports, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
+		Remembers: c.watcher.Check, Logger: c.log,
+	})
+	c.reporter = start.NewReporter(c.objects, c.cfg.Now, c.log)
 	c.starts = start.New(start.Config{
-		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Store: c.cfg.Store, Names: c.names, Now: c.cfg.Now,
+		Objects: c.objects, Reporter: c.reporter, Node: node, NodeName: c.cfg.NodeName, Store: c.cfg.Store, Names: c.names,
 		Logger: c.log,
 	})
 	c.sweeper = sweep.New(sweep.Config{
@@ -126,12 +144,15 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 		Answers: func(s *podsnapshotv1.PodSnapshot) bool {
 			return s.Annotations[podsnapshotv1.AnnotationOriginNode] == c.cfg.NodeName
 		},
-		OwnDisk: true, Knows: c.requests.Knows, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
+		OwnDisk: true, Knows: c.reports.Knows, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
 	})
 	if err := measure(c.cfg.Metrics, clock, c.judge, c.watcher.Stopped); err != nil {
 		return err
 	}
-	c.slumbers = slumber.New(slumber.Config{Objects: c.objects, Sleeps: node, Logger: c.log})
+	c.news = slumber.NewNews()
+	c.slumbers = slumber.New(slumber.Config{
+		Objects: c.objects, News: c.news, Sleeps: node, Life: life, Logger: c.log,
+	})
 	c.idle = sleeppolicy.New(sleeppolicy.Config{Objects: c.objects, Node: node, Meter: node.Gauges(), Logger: c.log})
 	return errors.Join(c.requests.Control(c.mgr), c.slumbers.Control(c.mgr), c.idle.Control(c.mgr))
 }
@@ -185,19 +206,13 @@ const syncTime = 30 * 24 * time.Hour
 
 // Run works until ctx is done. It returns when everything that it started has ended.
 func (c *Cluster) Run(ctx context.Context) error {
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	defer context.AfterFunc(ctx, func() { end(errkind.ErrStopping) })()
+	defer context.AfterFunc(ctx, func() { c.end(errkind.ErrStopping) })()
 	defer context.AfterFunc(ctx, c.stop)()
-	if err := c.requests.Begin(life); err != nil {
-		return fmt.Errorf("kubernetes: %w", err)
-	}
-	c.slumbers.Begin(life)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.watcher.Run, c.sweeper.Run, c.starts.SendReports, c.idle.Run,
+		c.objects.AwaitCaches, c.watcher.Run, c.sweeper.Run, c.reporter.Run, c.idle.Run,
 	} {
 		work.Go(func() { do(ctx) })
 	}
@@ -206,7 +221,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		err = nil // the failure is a consequence of that
 	}
 	cancel()
-	end(errkind.ErrStopping)
+	c.end(errkind.ErrStopping)
 	work.Wait()
 	c.requests.Wait()
 	c.slumbers.Wait()

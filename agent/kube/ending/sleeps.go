@@ -25,15 +25,12 @@ type Sleeps struct {
 	objects *objects.Objects
 	node    Sleepers
 	ledger  *record.Ledger
-	look    func(client.ObjectKey) // requeues a PodSnapshot
 	log     *slog.Logger
 }
 
-// NewSleeps returns the sleeps of a node. Look requeues a PodSnapshot.
-func NewSleeps(o *objects.Objects, node Sleepers, l *record.Ledger, look func(client.ObjectKey),
-	log *slog.Logger,
-) *Sleeps {
-	return &Sleeps{objects: o, node: node, ledger: l, look: look, log: log}
+// NewSleeps returns the sleeps of a node.
+func NewSleeps(o *objects.Objects, node Sleepers, l *record.Ledger, log *slog.Logger) *Sleeps {
+	return &Sleeps{objects: o, node: node, ledger: l, log: log}
 }
 
 // Sleepers tell which pods sleep on which snapshots, and which ones have ended so.
@@ -46,13 +43,6 @@ type Sleepers interface {
 // Needing tells which pod sleeps on the snapshot with that UID: see kube.Node.
 type Needing interface {
 	Needed(key snapshot.Key, uid string) (pod string)
-}
-
-// Changed looks again at the PodSnapshots of a pod that has fallen asleep or woken.
-func (sl *Sleeps) Changed(pod snapshot.PodRef) {
-	for _, k := range sl.ledger.Of(pod.UID) {
-		sl.look(objects.Named(k))
-	}
 }
 
 // SleepsOn reports whether the pod of a PodSnapshot of a sleep sleeps on it.

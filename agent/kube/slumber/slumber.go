@@ -23,14 +23,15 @@ import (
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/api/snapshot"
 	shimsleep "diapause.dev/runsc/sleep"
 )
 
 // Config is what Slumbers work with.
 type Config struct {
 	Objects *objects.Objects
+	News    *News // of this node's pods
 	Sleeps  Sleeps
+	Life    context.Context // bounds what is asked for
 	Logger  *slog.Logger
 }
 
@@ -48,10 +49,9 @@ type Slumbers struct {
 	objects *objects.Objects
 	sleeps  Sleeps
 	log     *slog.Logger
-	pods    control.Queue
-	work    *control.Background // what is asked for; its life is set by Begin
+	news    *News
+	work    *control.Background // what is asked for
 
-	wakes      *wakes
 	doubts     *doubts
 	faults     *faults
 	conditions *conditions
@@ -61,54 +61,23 @@ type Slumbers struct {
 // New returns the slumbers of a node.
 func New(c Config) *Slumbers {
 	s := &Slumbers{
-		objects: c.Objects, sleeps: c.Sleeps, log: c.Logger, work: new(control.Background), wakes: newWakes(),
-		faults: newFaults(c.Objects),
+		objects: c.Objects, sleeps: c.Sleeps, log: c.Logger, news: c.News, work: control.NewBackground(c.Life),
+		faults: newFaults(c.Objects), doubts: newDoubts(c.News.wakes),
 	}
-	s.doubts = newDoubts(s.wakes)
-	s.conditions = &conditions{objects: c.Objects, sleeps: c.Sleeps, wakes: s.wakes}
+	s.conditions = &conditions{objects: c.Objects, sleeps: c.Sleeps, wakes: c.News.wakes}
 	s.answers = &answers{
-		objects: c.Objects, sleeps: c.Sleeps, work: s.work, kick: s.kick, log: c.Logger, busy: make(map[types.UID]bool),
+		objects: c.Objects, sleeps: c.Sleeps, work: s.work, kick: c.News.kick, log: c.Logger, busy: make(map[types.UID]bool),
 	}
 	return s
 }
-
-// Begin sets what bounds the requests. It must be called before the controller starts, and once.
-func (s *Slumbers) Begin(life context.Context) { s.work.Life = life }
 
 // Wait waits until all requests have ended. The controller may not run any more.
 func (s *Slumbers) Wait() { s.work.Wait() }
 
 // Control adds the controller.
 func (s *Slumbers) Control(mgr manager.Manager) error {
-	b := control.Controller(mgr, &s.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{})
+	b := control.Controller(mgr, &s.news.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{})
 	return control.Complete(b, "sleeper", s.serve)
-}
-
-// Slept implements sleep.Cluster.
-func (s *Slumbers) Slept(pod snapshot.PodRef) { s.kick(pod) }
-
-// Woke implements sleep.Cluster.
-func (s *Slumbers) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
-	s.note(pod, waken{cause: cause, took: took})
-}
-
-// WakeFailed implements sleep.Cluster.
-func (s *Slumbers) WakeFailed(pod snapshot.PodRef, err error) { s.note(pod, waken{failure: err}) }
-
-// note keeps how a wake went until the pod's condition shows it.
-func (s *Slumbers) note(pod snapshot.PodRef, w waken) {
-	s.wakes.put(pod.UID, w)
-	s.kick(pod)
-}
-
-// SleepsOn implements sleep.Cluster.
-func (s *Slumbers) SleepsOn(pod snapshot.PodRef) { s.kick(pod) }
-
-// Waits implements admission.Cluster.
-func (s *Slumbers) Waits(pod snapshot.PodRef) { s.kick(pod) }
-
-func (s *Slumbers) kick(pod snapshot.PodRef) {
-	s.pods.Kick(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 }
 
 // serve reconciles one pod of this node.
@@ -131,7 +100,7 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 		return control.RetryConflict(client.IgnoreNotFound(err))
 	}
 	again := s.wakeIn(pod, mark.Since, asleep)
-	if _, kept := s.wakes.of(string(pod.UID)); kept && !asleep {
+	if _, kept := s.news.wakes.of(string(pod.UID)); kept && !asleep {
 		again = wordTime // until it is forgotten
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
