@@ -60,6 +60,7 @@ type Config struct {
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
 	Changed func(*journal.Record) // called with each step of a request, in order
 	Sleeps  Sleeps                // nil: no pod ever sleeps
+	Cluster Cluster               // nil: there is none
 	Life    *lifetime.Life
 	Metrics Metrics
 	Logger  *slog.Logger
@@ -130,7 +131,6 @@ type Checkpoints struct {
 	captures *captures
 	control  *control
 	settler  *settler
-	cluster  Cluster // or nil
 }
 
 // New returns the Checkpoints of a node. No checkpoint is under way.
@@ -147,9 +147,6 @@ func New(c Config) *Checkpoints {
 
 // CleanMarkers removes the markers of sandboxes that containerd no longer knows.
 func (cs *Checkpoints) CleanMarkers(ctx context.Context) { cs.control.cleanMarkers(ctx) }
-
-// Join sets the cluster to ask about pods. It must be called before the first checkpoint, and at most once.
-func (cs *Checkpoints) Join(c Cluster) { cs.cluster = c }
 
 // Options say what to checkpoint and what to do with the sandbox afterwards.
 type Options struct {
@@ -339,7 +336,7 @@ func (c *checkpoint) refused(err error) error {
 // cluster or Options.Named makes the name, nameInTurn does it, so that names are in the order of the checkpoints.
 func (c *checkpoint) nameEarly(pod string) error {
 	c.log = c.cs.log.With("request", c.rec.ID, "pod", c.rec.Pod)
-	if c.o.Name == "" && (c.o.Named != nil || c.cs.cluster != nil) {
+	if c.o.Name == "" && (c.o.Named != nil || c.cs.Cluster != nil) {
 		return nil
 	}
 	return c.setName(cmp.Or(c.o.Name, snapshots.NewName(pod, c.rec.Created)))
@@ -361,7 +358,7 @@ func (c *checkpoint) nameInTurn() error {
 	case c.rec.Named():
 		return nil
 	case c.o.Named == nil:
-		return c.setName(c.cs.cluster.Name())
+		return c.setName(c.cs.Cluster.Name())
 	}
 	name, err := c.o.Named()
 	if err != nil {
@@ -413,16 +410,16 @@ func (c *checkpoint) ready(ctx context.Context) (err error) {
 // describe asks the cluster what it knows about the pod. Without a cluster, the operator decides whether workloads may
 // save their sandboxes.
 func (c *checkpoint) describe(ctx context.Context) error {
-	if c.cs.cluster == nil {
+	if c.cs.Cluster == nil {
 		if c.o.sentry != nil && !c.cs.WorkloadSaves {
 			return fmt.Errorf("pod %s: %w: it may not save itself: start the agent with --workload-saves", c.pod,
 				errkind.ErrNotAllowed)
 		}
 		return nil
 	}
-	ask := c.cs.cluster.Describe
+	ask := c.cs.Cluster.Describe
 	if c.o.sentry != nil {
-		ask = c.cs.cluster.DescribeWorkload
+		ask = c.cs.Cluster.DescribeWorkload
 	}
 	d, err := ask(ctx, c.ref())
 	if err != nil {

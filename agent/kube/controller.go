@@ -114,10 +114,11 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	})
 	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
 	mine := func(location string) bool { return c.duties.Leading() && stores.Shared(location) }
+	bell := sweep.NewBell()
 	c.keeper = rollback.NewKeeper(rollback.KeeperConfig{
 		Config: rollback.Config{
 			Objects: c.objects, Lease: lease, Logger: c.log,
-			Found: func() { c.sweeper.Look() }, // what came back with the backup may have no data
+			Found: bell.Ring, // what came back with the backup may have no data
 		},
 		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.duties.Leading,
 	})
@@ -126,6 +127,7 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	}
 	c.sweeper = sweep.New(sweep.Config{
 		Objects: c.objects, Stores: stores, Judge: judge, Mine: mine, MaySweep: c.keeper.MaySweep,
+		Bell:    bell,
 		Answers: func(*podsnapshotv1.PodSnapshot) bool { return true },
 		Knows:   func(snapshot.Key) bool { return false },
 		Store:   c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,

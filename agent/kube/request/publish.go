@@ -26,6 +26,7 @@ import (
 type publisher struct {
 	objects  *objects.Objects
 	node     publishing
+	facts    func(context.Context) (snapshot.Facts, error) // what the node offers to a restore
 	nodeName string
 	names    *names.Clock
 	records  *record.Records
@@ -39,7 +40,6 @@ type publisher struct {
 type publishing interface {
 	holder
 	reader
-	Facts(ctx context.Context) (snapshot.Facts, error)
 }
 
 // reader reads the manifests of snapshots.
@@ -144,7 +144,7 @@ func (p *publisher) newSnapshot(ctx context.Context, q journal.Request, e record
 	error,
 ) {
 	plan := e.Plan
-	facts, err := p.node.Facts(ctx)
+	facts, err := p.facts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("facts of this node: %w", err)
 	}

@@ -42,15 +42,25 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Node is what the requests need of the agent. The methods are those of kube.Node.
-type Node interface {
-	checkpointer
+// Node are the parts of the agent that requests work with.
+type Node struct {
+	Checkpoints Checkpoints
+	Snapshots   Snapshots
+	Facts       func(context.Context) (snapshot.Facts, error) // what the node offers to a restore
+	Needs       ending.Needing
+	Ended       ending.Ended
+	// Asleep returns the mark of the pod with that UID. Ok is false if it does not sleep.
+	Asleep func(podUID string) (m sleep.Mark, ok bool)
+}
+
+// Snapshots are the snapshots of the node and of the stores. *snapshots.Catalog implements it.
+type Snapshots interface {
 	publishing
 	reporting
 	deleting
-	ending.Sleepers
+	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it
+	// removes any snapshot with the key.
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	AsleepPod(uid string) (m sleep.Mark, ok bool)
 }
 
 // Requests are the requests for checkpoints on this node. Its methods may be called concurrently.
@@ -73,32 +83,33 @@ type Requests struct {
 // New returns the requests of a node, which its controllers serve. It sends nothing to the API server.
 func New(c Config) *Requests {
 	o, records, work, w := c.Objects, c.Reports.records, c.Reports.work, c.Reports.waiters
+	stored := c.Node.Snapshots
 	plans := &plans{objects: o}
 	captures := &captures{
-		node: c.Node, objects: o, names: c.Names, records: records, waiters: w, work: work, log: c.Logger,
+		node: c.Node.Checkpoints, objects: o, names: c.Names, records: records, waiters: w, work: work, log: c.Logger,
 	}
-	sleeps := ending.NewSleeps(o, c.Node, records.Ledger, c.Logger)
+	sleeps := ending.NewSleeps(o, c.Node.Needs, c.Node.Ended, records.Ledger, c.Logger)
 	return &Requests{
 		objects: o, nodeName: c.NodeName, records: records, work: work, waiters: w,
 		server: &server{
 			objects: o, nodeName: c.NodeName, records: records, waiters: w, plans: plans, captures: captures,
-			outcomes: &outcomes{objects: o, node: c.Node, records: records, waiters: w},
+			outcomes: &outcomes{objects: o, node: stored, records: records, waiters: w},
 		},
 		publisher: &publisher{
-			objects: o, node: c.Node, nodeName: c.NodeName, names: c.Names, records: records, waiters: w, plans: plans,
-			arrivals: newArrivals(), log: c.Logger,
+			objects: o, node: stored, facts: c.Node.Facts, nodeName: c.NodeName, names: c.Names, records: records,
+			waiters: w, plans: plans, arrivals: newArrivals(), log: c.Logger,
 		},
 		reporter: &reporter{
-			objects: o, node: c.Node, nodeName: c.NodeName, store: c.Store, records: records, waiters: w,
+			objects: o, node: stored, nodeName: c.NodeName, store: c.Store, records: records, waiters: w,
 		},
 		sleeps: sleeps,
 		deletions: &deletions{
-			objects: o, node: c.Node, nodeName: c.NodeName, store: c.Store, records: records, waiters: w,
-			removals: removal.New(o, c.Node.Remove, c.Logger), remembers: c.Remembers, log: c.Logger,
+			objects: o, node: stored, needs: c.Node.Needs, nodeName: c.NodeName, store: c.Store, records: records,
+			waiters: w, removals: removal.New(o, stored.Remove, c.Logger), remembers: c.Remembers, log: c.Logger,
 		},
-		copies: newCopies(c.Node),
+		copies: newCopies(stored),
 		endings: ending.New(ending.Config{
-			Objects: o, Asleep: c.Node.AsleepPod, Plan: plans.termination, Capture: captures.ending, Sleeps: sleeps, Work: work,
+			Objects: o, Asleep: c.Node.Asleep, Plan: plans.termination, Capture: captures.ending, Sleeps: sleeps, Work: work,
 			Logger: c.Logger,
 		}),
 	}

@@ -31,23 +31,34 @@ type Config struct {
 	Objects *objects.Objects
 	News    *News // of this node's pods
 	Sleeps  Sleeps
+	Waker   Waker
+	// Waiting returns what the wake of the pod with that UID waits for. Ok is false if it does not wait.
+	Waiting func(uid string) (why string, ok bool)
 	Life    context.Context // bounds what is asked for
 	Logger  *slog.Logger
 }
 
 // Sleeps is what slumbers need of the agent. *sleep.Sleeps implements it.
 type Sleeps interface {
+	// Sleep saves a pod and ends its sandbox. The pod stays.
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
-	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
-	Waiting(uid string) (why string, ok bool)
+	// Unwoken returns why the pod with that UID, which sleeps, could not be woken. Ok is false if that was not tried.
 	Unwoken(uid string) (why string, ok bool)
+}
+
+// Waker wakes pods. *sleep.Waker implements it.
+type Waker interface {
+	// Wake wakes a pod that sleeps.
+	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
+	// AsleepPod returns the mark of the pod with that UID. Ok is false if it does not sleep.
+	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
 }
 
 // Slumbers are the pods of this node that sleep, or are asked to. Its methods may be called concurrently.
 type Slumbers struct {
 	objects *objects.Objects
-	sleeps  Sleeps
+	waker   Waker
+	waiting func(uid string) (why string, ok bool)
 	log     *slog.Logger
 	news    *News
 	work    *control.Background // what is asked for
@@ -61,12 +72,13 @@ type Slumbers struct {
 // New returns the slumbers of a node.
 func New(c Config) *Slumbers {
 	s := &Slumbers{
-		objects: c.Objects, sleeps: c.Sleeps, log: c.Logger, news: c.News, work: control.NewBackground(c.Life),
-		faults: newFaults(c.Objects), doubts: newDoubts(c.News.wakes),
+		objects: c.Objects, waker: c.Waker, waiting: c.Waiting, log: c.Logger, news: c.News,
+		work: control.NewBackground(c.Life), faults: newFaults(c.Objects), doubts: newDoubts(c.News.wakes),
 	}
-	s.conditions = &conditions{objects: c.Objects, sleeps: c.Sleeps, wakes: c.News.wakes}
+	s.conditions = &conditions{objects: c.Objects, sleeps: c.Sleeps, waiting: c.Waiting, wakes: c.News.wakes}
 	s.answers = &answers{
-		objects: c.Objects, sleeps: c.Sleeps, work: s.work, kick: c.News.kick, log: c.Logger, busy: make(map[types.UID]bool),
+		objects: c.Objects, sleeps: c.Sleeps, waker: c.Waker, work: s.work, kick: c.News.kick,
+		log: c.Logger, busy: make(map[types.UID]bool),
 	}
 	return s
 }
@@ -89,7 +101,7 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 		return reconcile.Result{}, err
 	}
 	s.faults.tell(r.NamespacedName, pod)
-	mark, asleep := s.sleeps.AsleepPod(string(pod.UID))
+	mark, asleep := s.waker.AsleepPod(string(pod.UID))
 	if again := s.doubts.left(pod, asleep); again > 0 {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -115,11 +127,11 @@ func (s *Slumbers) wakeIn(pod *corev1.Pod, since time.Time, asleep bool) time.Du
 	if rest := time.Until(at); rest > 0 {
 		return rest
 	}
-	if _, waits := s.sleeps.Waiting(string(pod.UID)); waits { // it is being woken
+	if _, waits := s.waiting(string(pod.UID)); waits { // it is being woken
 		return 0
 	}
 	s.work.Go(func() {
-		_, err := s.sleeps.Wake(s.work.Life, pod.Namespace+"/"+pod.Name, "time")
+		_, err := s.waker.Wake(s.work.Life, pod.Namespace+"/"+pod.Name, "time")
 		if err != nil && !errors.Is(err, context.Canceled) {
 			s.log.Warn("a pod was not woken in time", "pod", rules.PodKey(pod), "error", err)
 		}

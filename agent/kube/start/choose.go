@@ -118,7 +118,7 @@ func (st *Starts) choose(ctx context.Context, pod *corev1.Pod, past func() (live
 		choice.Fail = true
 		return choice, err
 	}
-	facts, err := st.node.Facts(ctx)
+	facts, err := st.facts(ctx)
 	if err != nil {
 		return choice, fmt.Errorf("facts of this node: %w", err)
 	}

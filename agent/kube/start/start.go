@@ -16,23 +16,19 @@ import (
 type Config struct {
 	Objects  *objects.Objects
 	Reporter *Reporter // of this node's restores
-	Node     Node
-	NodeName string
-	Store    string       // location of the agent's own store
-	Names    *names.Clock // of this node's snapshots
-	Logger   *slog.Logger
-}
-
-// Node is what the start of a pod needs of the agent. The methods are those of kube.Node.
-type Node interface {
-	stored
-	Facts(ctx context.Context) (snapshot.Facts, error)
+	// Snapshots are those of this node and of the stores.
+	Snapshots Snapshots
+	Facts     func(context.Context) (snapshot.Facts, error) // what the node offers to a restore
+	NodeName  string
+	Store     string       // location of the agent's own store
+	Names     *names.Clock // of this node's snapshots
+	Logger    *slog.Logger
 }
 
 // Starts decides on the starts of this node's pods. Its methods may be called concurrently.
 type Starts struct {
 	objects  *objects.Objects
-	node     Node
+	facts    func(context.Context) (snapshot.Facts, error)
 	nodeName string
 	names    *names.Clock
 	now      func() time.Time // the API server's clock, if it is known
@@ -46,10 +42,10 @@ type Starts struct {
 func New(c Config) *Starts {
 	rp := c.Reporter
 	return &Starts{
-		objects: c.Objects, node: c.Node, nodeName: c.NodeName, names: c.Names, now: rp.now, attempts: rp.attempts,
+		objects: c.Objects, facts: c.Facts, nodeName: c.NodeName, names: c.Names, now: rp.now, attempts: rp.attempts,
 		finder: &finder{
 			objects: c.Objects, heritage: &heritage{objects: c.Objects, log: c.Logger}, startsAnew: rp.startsAnew,
 		},
-		checker: &checker{objects: c.Objects, node: c.Node, nodeName: c.NodeName, store: c.Store},
+		checker: &checker{objects: c.Objects, node: c.Snapshots, nodeName: c.NodeName, store: c.Store},
 	}
 }
