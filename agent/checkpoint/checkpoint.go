@@ -559,16 +559,16 @@ func (c *checkpoint) warm(ctx, life context.Context) (err error) {
 	if err := c.newArena(left+slack, mapping); err != nil {
 		return err
 	}
-	if c.baseline != nil {
-		c.arena.Reuse(c.baseline)
-	}
 	c.o.Progress("prepare", used, used)
 	return nil
 }
 
 // newArena makes the arena, with room for the first bytes without page faults. It owns mapping.
 func (c *checkpoint) newArena(warm int64, mapping *capture.Mapping) (err error) {
-	c.arena, err = capture.NewArena(warm, c.room.arena, c.cs.Stores.SpoolDir(), c.cs.Stores.Encrypted(), mapping)
+	c.arena, err = capture.NewArena(capture.ArenaOptions{
+		Limit: c.room.arena, Warm: warm, Dir: c.cs.Stores.SpoolDir(), Encrypt: c.cs.Stores.Encrypted(),
+		Most: c.room.mostPages, Mapping: mapping, Baseline: c.baseline,
+	})
 	return err
 }
 

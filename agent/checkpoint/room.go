@@ -147,19 +147,18 @@ func (c *checkpoint) promise(end func(), err error) error {
 	return nil
 }
 
-// boundCapture bounds what the sandbox sends while it is captured: pages, and image files that are kept whole. Beyond
-// what was set aside for these files, the checkpoint's share grows.
-func (c *checkpoint) boundCapture() {
-	c.arena.Bound(c.room.mostPages)
+// smallFiles returns what takes memory for the image files that are kept whole. Beyond what was set aside for these
+// files, the checkpoint's share grows.
+func (r *room) smallFiles() func(n int64) error {
 	left := int64(smallShare)
-	c.capture.Bound(func(n int64) error {
+	return func(n int64) error {
 		if left -= n; left >= 0 {
 			return nil
 		}
 		more := -left
 		left = 0
-		return c.room.share.Grow(more)
-	})
+		return r.share.Grow(more)
+	}
 }
 
 // Waiting returns a function that lists the snapshots that are in the spool and not in their store yet, as the journal

@@ -25,11 +25,11 @@ import (
 // moments of resume. Its length as a client sees it is what "bench pause" measures.
 func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 	c.o.Progress("capture", 0, 0)
-	c.capture = capture.New(c.o.Scope, c.arena, snapshots.ChunkSize)
-	c.boundCapture()
+	o := capture.Options{Scope: c.o.Scope, Pages: c.arena, Chunk: snapshots.ChunkSize, Take: c.room.smallFiles()}
 	if c.volumes.Any() || c.outside.Any() {
-		c.capture.Meanwhile(c.captureVolumes)
+		o.Meanwhile = c.captureVolumes
 	}
+	c.capture = capture.New(o)
 	var im *capture.Image
 	var err error
 	if c.o.sentry != nil {
