@@ -74,6 +74,7 @@ type Controller struct {
 	mgr     manager.Manager
 	stop    context.CancelFunc // tells Run to end
 	objects *objects.Objects
+	lead    *duty.Leadership
 	duties  *duty.Duties
 	keeper  *rollback.Keeper
 	sweeper *sweep.Sweeper // of the stores that all nodes see
@@ -86,7 +87,7 @@ func NewController(cfg ControllerConfig, stores Stores) (*Controller, error) {
 	}
 	logTo(cfg.Logger)
 	running, stop := context.WithCancel(context.Background())
-	c := &Controller{cfg: cfg, log: cfg.Logger, stop: stop}
+	c := &Controller{cfg: cfg, log: cfg.Logger, stop: stop, lead: duty.NewLeadership()}
 	if err := c.build(running, stores); err != nil {
 		stop()
 		return nil, fmt.Errorf("controller: %w", err)
@@ -108,23 +109,23 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	if err := seen.Watch(running, c.mgr.GetCache()); err != nil {
 		return err
 	}
-	c.duties = duty.New(duty.Config{
-		Objects: c.objects, Sightings: seen, Stores: stores, Removals: removal.New(c.objects, c.remover(stores), c.log),
-		Judge: judge, Store: c.cfg.Store, Logger: c.log,
-	})
 	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
-	mine := func(location string) bool { return c.duties.Leading() && stores.Shared(location) }
+	mine := func(location string) bool { return c.lead.Leading() && stores.Shared(location) }
 	bell := sweep.NewBell()
 	c.keeper = rollback.NewKeeper(rollback.KeeperConfig{
 		Config: rollback.Config{
 			Objects: c.objects, Lease: lease, Logger: c.log,
 			Found: bell.Ring, // what came back with the backup may have no data
 		},
-		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.duties.Leading,
+		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.lead.Leading,
 	})
 	if err := c.keeper.Watch(running, c.mgr.GetCache()); err != nil {
 		return err
 	}
+	c.duties = duty.New(duty.Config{
+		Leadership: c.lead, Objects: c.objects, Sightings: seen, Stores: stores,
+		Removals: removal.New(c.objects, c.remover(stores), c.log), Judge: judge, Store: c.cfg.Store, Logger: c.log,
+	})
 	c.sweeper = sweep.New(sweep.Config{
 		Objects: c.objects, Stores: stores, Judge: judge, Mine: mine, MaySweep: c.keeper.MaySweep,
 		Bell:    bell,
@@ -186,7 +187,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.keeper.Run, c.sweeper.Run,
+		c.objects.AwaitCaches, c.compete, c.duties.TakeOver, c.keeper.Run, c.sweeper.Run,
 	} {
 		work.Go(func() { do(ctx) })
 	}
