@@ -23,7 +23,6 @@ import (
 	"diapause.dev/agent/kube/sweep"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/storage"
 )
 
 // ControllerConfig says which cluster a controller belongs to.
@@ -45,25 +44,12 @@ type ControllerConfig struct {
 
 // Stores are the stores of a cluster as its controller sees them. snapshots.Central implements it.
 type Stores interface {
-	// ProbeStore returns why the store at a location does not answer, or nil.
-	ProbeStore(ctx context.Context, location string) error
-	// Shared reports whether the controller sees the same store at a location as all nodes do.
-	Shared(location string) bool
+	duty.Stores
+	sweep.Stores
+	rollback.Notes
 	// Remove removes the snapshot with that UID from the store at location. If uid is empty, it removes any snapshot with
 	// the key.
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	// Stored calls fn for each snapshot in the store at location.
-	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
-	// StoredManifest returns a snapshot's manifest from the store at location.
-	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at location if it has that UID.
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
-	// SweepStore removes from the store at location what no snapshot there names.
-	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
-	// Note returns the note with that name in the store at location, or nil.
-	Note(ctx context.Context, location, name string) ([]byte, error)
-	// SetNote replaces the note with that name in the store at location.
-	SetNote(ctx context.Context, location, name string, data []byte) error
 }
 
 // Controller does for all nodes what no node's agent may do. Of several controllers one works, the holder of the Lease.

@@ -38,9 +38,11 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
-// Stores are the stores of the cluster as the controller sees them. The methods are those of kube.Stores.
+// Stores are the stores of the cluster as the controller sees them. *snapshots.Central implements it.
 type Stores interface {
+	// ProbeStore returns why the store at a location does not answer, or nil.
 	ProbeStore(ctx context.Context, location string) error
+	// Shared reports whether the controller sees the same store at a location as all nodes do.
 	Shared(location string) bool
 }
 

@@ -61,11 +61,15 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Stores are the stores of a cluster. The methods are those of kube.Stores.
+// Stores are the stores of a cluster. *snapshots.Catalog and *snapshots.Central implement it.
 type Stores interface {
+	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
+	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// RemoveStored removes a snapshot from the store at location if it has that UID.
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
+	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
 }
 
