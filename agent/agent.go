@@ -14,16 +14,15 @@ import (
 
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/asleep"
-	"diapause.dev/agent/budget"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
+	"diapause.dev/agent/kube"
 	"diapause.dev/agent/lifetime"
 	"diapause.dev/agent/lives"
 	"diapause.dev/agent/local"
 	"diapause.dev/agent/newpods"
-	"diapause.dev/agent/pace"
 	"diapause.dev/agent/ready"
 	"diapause.dev/agent/requests"
 	"diapause.dev/agent/restore"
@@ -33,7 +32,6 @@ import (
 	"diapause.dev/agent/storemetrics"
 	"diapause.dev/cri"
 	"diapause.dev/runsc"
-	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/gofer"
 	"diapause.dev/runsc/sidecar"
 	"diapause.dev/runsc/use"
@@ -47,7 +45,6 @@ type Agent struct {
 	life    *lifetime.Life
 	metrics *metrics
 	node    *runsc.Node
-	cluster Cluster // or nil
 	bell    snapshots.Bell
 	started time.Time
 
@@ -60,11 +57,18 @@ type Agent struct {
 	stores    *snapshots.Stores
 	cri       *cri.Client
 
+	conn        *kube.Connection // nil: the node belongs to no cluster
+	services    kube.Services    // of the cluster
+	cluster     *kube.Cluster    // nil if conn is
 	catalog     *snapshots.Catalog
 	replicator  *snapshots.Replicator
 	evictor     *snapshots.Evictor
 	marks       *asleep.Marks
 	reminders   *asleep.Reminders
+	needs       *restore.Needs
+	waker       *sleep.Waker
+	demand      *ready.Demand
+	collector   *sleep.Collector
 	restores    *restore.Restores
 	wakes       *restore.Wakes
 	newPods     *newpods.Starter
@@ -91,7 +95,9 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	a.assemble()
+	if err := a.assemble(); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	return a, nil
 }
 
@@ -103,11 +109,15 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.journal, err = journal.Open(filepath.Join(a.cfg.StateDir, "journal"), a.log); err != nil {
 		return err
 	}
+	if err := a.connect(); err != nil {
+		return err
+	}
 	a.stores, err = snapshots.Open(ctx, snapshots.Options{
 		StateDir: a.cfg.StateDir, Store: a.cfg.Store, StoreID: a.cfg.StoreID, Codec: a.cfg.Codec, Keys: a.cfg.Keys,
 		SigningKey: a.cfg.SigningKey, TrustedKeys: a.cfg.TrustedKeys,
 		Credentials: a.cfg.Credentials, CacheSize: a.cfg.CacheSize, AcceptNetworkDirectory: a.cfg.AcceptNetworkDirectory,
-		Opened: a.bell.Ring, Measure: storemetrics.New(a.metrics.registry).Backend, Logger: a.log,
+		Cluster: a.services.Stores,
+		Opened:  a.bell.Ring, Measure: storemetrics.New(a.metrics.registry).Backend, Logger: a.log,
 	})
 	if err != nil {
 		return err
@@ -116,93 +126,6 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	defer cancel()
 	a.cri, err = cri.Dial(ctx, cri.Options{Address: a.cfg.Containerd})
 	return err
-}
-
-// assemble creates the parts from what open has opened.
-func (a *Agent) assemble() {
-	readers := snapshots.OpenReaders(a.stores, a.life)
-	a.catalog = snapshots.NewCatalog(a.stores, readers, a.journal, a.backlog, a.changed, a.bell.Ring)
-	a.replicator = snapshots.NewReplicator(a.catalog, a.unsettled, a.sandboxes, a.bell)
-	a.evictor = snapshots.NewEvictor(a.catalog)
-	a.marks = asleep.NewMarks(a.requests, a.log)
-	a.reminders = asleep.NewReminders(asleep.Config{
-		Dir: a.cfg.Reminders, Runtime: a.cri, Marks: a.marks, Logger: a.log,
-	})
-	a.restores = restore.New(restore.Config{
-		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, KeepCPULimits: a.cfg.KeepCPULimits,
-		Marks: a.marks, Reminders: a.reminders, VolumeLimit: a.cfg.VolumeLimit, Runtime: a.cri,
-		Readers: readers, Lineage: a.lineage, Pace: pace.New(), Facts: a.node.Facts, Life: a.life, Metrics: a.metrics,
-		Logger: a.log,
-	})
-	a.wakes = restore.NewWakes(a.restores)
-	a.newPods = newpods.New(newpods.Config{Runtime: a.cri, Readers: readers, Restores: a.restores})
-	a.catalog.Guard(a.wakes.Needed)
-	a.checkpoints = checkpoint.New(checkpoint.Config{
-		Requests: a.requests, SidecarSocket: a.cfg.SidecarSocket, StoppedDir: a.cfg.StoppedDir, Arena: a.cfg.Arena,
-		PrecopyFrom:   a.cfg.PrecopyFrom,
-		PrecopyTime:   a.cfg.PrecopyTime,
-		Pace:          pace.New(),
-		KeepCPULimits: a.cfg.KeepCPULimits,
-		Memory:        budget.NewMemory(a.cfg.Memory, a.metrics.CheckpointMemory),
-		Disk:          budget.NewDisk(a.stores.SpoolDir(), a.cfg.DiskFloor),
-		Replication:   a.replication(),
-		VolumeLimit:   a.cfg.VolumeLimit, CaptureTime: a.cfg.CaptureTime, WorkloadSaves: a.cfg.WorkloadSaves,
-		Node: a.cfg.Node, Runtime: a.cri, Journal: a.journal, Unsettled: a.unsettled, Sandboxes: a.sandboxes,
-		Stores: a.stores, Catalog: a.catalog,
-		Replicator: a.replicator, Lineage: a.lineage, Facts: a.node.FactsOf, Load: a.restores.Await,
-		Sessions: func(sandbox string) bool {
-			last, err := use.Session(a.usedDir(), sandbox)
-			return err == nil && !last.IsZero()
-		},
-		Changed: a.changed, Sleeps: sleepers{a}, Life: a.life, Metrics: a.metrics, Logger: a.log,
-	})
-	m := newSleepMetrics(a.metrics.registry, func() int { return len(a.marks.All()) },
-		func() int { return a.admission.Waiting() }, func() int { return a.ready.Ready() })
-	a.ready = ready.New(ready.Config{
-		Memory: a.cfg.ReadyMemory, Reserve: a.cfg.WakeReserve, Available: cgroup.Available,
-		Waiting: func() int { return a.admission.Waiting() }, Asleep: a.marks.All, Order: a.cri.OrderSleep,
-		Told: func(sandbox string) { a.sleeps.ReadyChanged(sandbox) },
-		Loads: func(ctx context.Context) bool {
-			f, err := a.node.Facts(ctx)
-			return err == nil && f.Repaired
-		},
-		Metrics: m, Logger: a.log,
-	})
-	a.sleeps = sleep.New(sleep.Config{
-		Checkpoints: a.checkpoints, Restores: a.wakes, Runtime: a.cri, Snapshots: a.catalog, Journal: a.journal,
-		Life: a.life, Ready: a.ready, Metrics: m, Logger: a.log,
-	})
-	a.lives = lives.New(lives.Config{Dir: a.cfg.Past, Runtime: a.cri, Journal: a.journal, Logger: a.log})
-	a.admission = admission.New(admission.Config{
-		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.wakes, Life: a.life, Metrics: m,
-		OnShort: a.ready.Changed, Logger: a.log,
-	})
-}
-
-// sleepers implements checkpoint.Sleeps.
-type sleepers struct{ a *Agent }
-
-// Asleep implements checkpoint.Sleeps.
-func (s sleepers) Asleep(sandbox string) bool {
-	_, ok := s.a.sleeps.Asleep(sandbox)
-	return ok
-}
-
-// SleepsOn implements checkpoint.Sleeps.
-func (s sleepers) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
-	return s.a.wakes.SleepsOn(sandbox)
-}
-
-// Wake implements checkpoint.Sleeps.
-func (s sleepers) Wake(ctx context.Context, sandbox string) error {
-	_, err := s.a.sleeps.Wake(ctx, sandbox, "checkpoint")
-	return err
-}
-
-// replication returns the budget for snapshots that wait for their store.
-func (a *Agent) replication() *budget.Replication {
-	waiting := checkpoint.Waiting(a.journal, a.stores.Spool())
-	return budget.NewReplication(a.cfg.BacklogSize, a.cfg.BacklogCount, waiting)
 }
 
 // usedDir returns the directory of the files that shims touch while somebody uses a pod. They know the socket alone.
@@ -225,9 +148,19 @@ func (a *Agent) lockDirs() (err error) {
 	return err
 }
 
-// Run serves sidecars, finishes what an earlier agent left, and then serves all, until ctx is done. It returns when
-// everything that it started has ended.
+// Run does the work of the agent and of its cluster's side, until ctx is done. It returns when both have ended.
 func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.serve(ctx) })
+	if a.cluster != nil {
+		g.Go(func() error { return a.cluster.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// serve serves sidecars, finishes what an earlier agent left, and then serves all, until ctx is done. It returns when
+// everything that it started has ended.
+func (a *Agent) serve(ctx context.Context) error {
 	sidecars, err := rootsocket.Listen("unixpacket", a.cfg.SidecarSocket, a.log)
 	if err != nil {
 		return err
@@ -271,7 +204,7 @@ func (a *Agent) local() local.Config {
 		Checkpoints: a.checkpoints, Restores: a.restores, Wakes: a.wakes, Reminders: a.reminders, NewPods: a.newPods,
 		Lives: a.lives, Sleeps: a.sleeps, Admission: a.admission,
 		Stores: a.stores, Catalog: a.catalog, Backlog: a.backlog,
-		Sandboxes: a.sandboxes, Cluster: a.cluster, Metrics: a.metrics, Life: a.life, Logger: a.log,
+		Sandboxes: a.sandboxes, Cluster: a.decisions(), Metrics: a.metrics, Life: a.life, Logger: a.log,
 	}
 }
 
@@ -292,6 +225,9 @@ func (h sidecarHandler) Restore(o sidecar.Options) (gofer.Source, error) {
 func (a *Agent) Close() (err error) {
 	a.life.End(errkind.ErrStopping)
 	a.life.Wait()
+	if a.conn != nil {
+		a.conn.Close()
+	}
 	if a.cri != nil {
 		err = a.cri.Close()
 	}

@@ -6,10 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+
+	"k8s.io/client-go/rest"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal/journaltest"
+	"diapause.dev/agent/kube"
 )
 
 // openBelow returns the files that this process has open below a directory.
@@ -41,8 +45,9 @@ func TestNewFails(t *testing.T) {
 	dir := t.TempDir()
 	none, cancel := context.WithCancel(t.Context())
 	cancel() // containerd does not answer
-	badCodec, badSpool := newConfig(dir), newConfig(dir)
+	badCodec, badSpool, badLedger := newConfig(dir), newConfig(dir), newConfig(dir)
 	badCodec.Codec = "best"
+	badLedger.Cluster = &kube.Config{RestConfig: &rest.Config{}}
 	if err := os.MkdirAll(dir+"/state", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +59,7 @@ func TestNewFails(t *testing.T) {
 		"containerd": {newConfig(dir), func() error { return nil }, context.Canceled},
 		"codec":      {badCodec, func() error { return nil }, errkind.ErrInvalid},
 		"spool":      {badSpool, func() error { return os.WriteFile(dir+"/state/spool", nil, 0o600) }, nil},
+		"ledger":     {badLedger, func() error { return os.WriteFile(dir+"/state/kube", nil, 0o600) }, syscall.ENOTDIR},
 	} {
 		if err := errors.Join(os.RemoveAll(dir+"/state/spool"), c.prepare()); err != nil {
 			t.Fatal(err)

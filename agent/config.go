@@ -3,6 +3,8 @@ package agent
 import (
 	"log/slog"
 	"time"
+
+	"diapause.dev/agent/kube"
 )
 
 // Config says where an agent finds and stores things. All paths are absolute.
@@ -40,6 +42,7 @@ type Config struct {
 	Node          string        // name of this node
 	MetricsAddr   string        // loopback host:port; empty: no metrics
 	Version       string
+	Cluster       *kube.Config // the cluster that the node belongs to; New adds what is in this Config, too. nil: none
 	Logger        *slog.Logger
 
 	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late

@@ -82,7 +82,8 @@ func fetch(t *testing.T, url string) string {
 func TestSeriesFromTheStart(t *testing.T) {
 	m := newMetrics()
 	none := func() int { return 0 }
-	newSleepMetrics(m.registry, none, none, none)
+	newSleepMetrics(m.registry)
+	countSleeps(m.registry, none, none, none)
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

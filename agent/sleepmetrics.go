@@ -34,9 +34,8 @@ const (
 	givenUp = "given-up"
 )
 
-// newSleepMetrics returns metrics that are registered. asleep counts the pods that sleep, waiting those whose wake
-// waits for memory.
-func newSleepMetrics(r prometheus.Registerer, asleep, waiting, isReady func() int) *sleepMetrics {
+// newSleepMetrics returns metrics that are registered.
+func newSleepMetrics(r prometheus.Registerer) *sleepMetrics {
 	m := &sleepMetrics{
 		falls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "diapause_sleeps_total",
@@ -88,11 +87,17 @@ func newSleepMetrics(r prometheus.Registerer, asleep, waiting, isReady func() in
 		m.waking.WithLabelValues(strconv.FormatBool(was))
 	}
 	r.MustRegister(m.falls, m.wakes, m.failures, m.waking, m.packets, m.admissions, m.waits, m.madeRoom,
-		m.madeReady, m.dropped,
+		m.madeReady, m.dropped)
+	return m
+}
+
+// countSleeps registers metrics that are counted when they are asked for. asleep counts the pods that sleep, waiting
+// those whose wake waits for memory.
+func countSleeps(r prometheus.Registerer, asleep, waiting, isReady func() int) {
+	r.MustRegister(
 		gauge("diapause_pods_asleep", "Pods of this node that sleep.", asleep),
 		gauge("diapause_pods_ready", "Pods of this node that sleep and have a sandbox for their wake.", isReady),
 		gauge("diapause_wakes_waiting", "Pods of this node that are to be woken and wait for memory.", waiting))
-	return m
 }
 
 // gauge returns a metric that is counted when it is asked for.

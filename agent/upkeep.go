@@ -27,7 +27,7 @@ func (a *Agent) upkeepLoop(ctx context.Context) error {
 		}
 		a.evictor.Tidy(ctx)
 		a.clean(ctx)
-		a.sleeps.RemoveEarlier(ctx)
+		a.collector.RemoveEarlier(ctx)
 		if err := a.forgetLineage(ctx); err != nil {
 			a.log.Warn("lineage not tidied", "error", err)
 		}

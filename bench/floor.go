@@ -64,7 +64,9 @@ func (f *floor) expect(request string) (dir string, forget func(), err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.request, f.capture = request, capture.New(snapshot.WholePod, capture.Discard{}, snapshots.ChunkSize)
+	f.request, f.capture = request, capture.New(capture.Options{
+		Scope: snapshot.WholePod, Pages: capture.Discard{}, Chunk: snapshots.ChunkSize,
+	})
 	return dir, forget, nil
 }
 

@@ -28,6 +28,7 @@ type Config struct {
 	Reserve   int64                 // bytes of memory that wakes leave free; 0: every wake is admitted at once
 	Available func() (int64, error) // returns how many bytes of memory the node has free
 	Restores  Restores
+	Cluster   Cluster // nil: there is none
 	Life      *lifetime.Life
 	OnShort   func() // is called when a wake does not fit, again and again, and must not block; nil: for nobody
 	Metrics   Metrics
@@ -87,7 +88,6 @@ type Wake struct {
 // and the others no longer wait for them. Patience comes back with the time in which none of its wakes waits.
 type Queue struct {
 	Config
-	cluster Cluster // or nil
 
 	mu       sync.Mutex
 	waiting  []*waiter           // in order of arrival
@@ -117,9 +117,6 @@ type waiter struct {
 func New(c Config) *Queue {
 	return &Queue{Config: c, holding: make(map[string]*patient), rest: rest{failed: make(map[string]time.Time)}}
 }
-
-// Join sets the cluster. It must be called before Ask, and at most once.
-func (q *Queue) Join(c Cluster) { q.cluster = c }
 
 // Ask returns whether a pod may be woken now. If not, it returns within answerTime what the wake waits for, and the
 // shim asks again. If it is not known what a wake takes, it is admitted: its restore fails, and says why.
@@ -256,9 +253,9 @@ func (q *Queue) mark(short []*waiter, now time.Time) {
 		} else {
 			x.behind = len(short)
 		}
-		if !x.told && q.cluster != nil && now.Sub(x.since) >= tellAfter {
+		if !x.told && q.Cluster != nil && now.Sub(x.since) >= tellAfter {
 			x.told = true
-			q.cluster.Waits(x.pod)
+			q.Cluster.Waits(x.pod)
 		}
 	}
 }
@@ -296,6 +293,6 @@ func (q *Queue) leave(x *waiter, now time.Time) {
 		p.leave(now)
 	}
 	if x.told {
-		q.cluster.Waits(x.pod)
+		q.Cluster.Waits(x.pod)
 	}
 }

@@ -48,10 +48,9 @@ func on(t *testing.T, free int64, f func(*testing.T, *machine)) {
 			counts: make(map[string]int),
 		}
 		m.Queue = New(Config{
-			Reserve: 10 * mib, Available: m.available, Restores: m, Life: life, Metrics: m,
+			Reserve: 10 * mib, Available: m.available, Restores: m, Cluster: m, Life: life, Metrics: m,
 			Logger: slog.New(slog.DiscardHandler),
 		})
-		m.Join(m)
 		f(t, m)
 		life.End(errors.New("the test is over"))
 		life.Wait()

@@ -22,7 +22,7 @@ type rest struct {
 
 // makeRoom has one pod put to sleep at a time, as long as wakes are short of memory. The caller holds q.mu.
 func (q *Queue) makeRoom(short []*waiter, now time.Time) {
-	if q.cluster == nil || q.rest.falling || len(short) == 0 || now.Before(q.rest.again) {
+	if q.Cluster == nil || q.rest.falling || len(short) == 0 || now.Before(q.rest.again) {
 		return
 	}
 	lacks := short[0].need - short[0].spare
@@ -39,7 +39,7 @@ func (q *Queue) putOneToSleep(ctx context.Context, lacks int64) {
 	c, ok := first(q.candidates(), lacks)
 	var err error
 	if ok {
-		err = q.cluster.PutToSleep(ctx, c.Pod)
+		err = q.Cluster.PutToSleep(ctx, c.Pod)
 		q.Metrics.MadeRoom(err)
 		q.Logger.Info("an idle pod was to sleep so that another may wake", "pod", c.Pod.String(), "memory", c.Memory,
 			"error", err)
@@ -61,7 +61,7 @@ func (q *Queue) putOneToSleep(ctx context.Context, lacks int64) {
 
 // candidates returns the pods that may be put to sleep, the longest idle first, without those that have just failed to.
 func (q *Queue) candidates() []Candidate {
-	idle := q.cluster.Idle()
+	idle := q.Cluster.Idle()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for uid, at := range q.rest.failed {

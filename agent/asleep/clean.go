@@ -48,14 +48,14 @@ func (rs *Reminders) Clean(ctx context.Context, preparing func(sandbox string) b
 // has run since, or is gone.
 func (rs *Reminders) outdated(ctx context.Context, m sleep.Reminder, preparing func(sandbox string) bool) bool {
 	due, err := m.Due()
-	if err != nil || !due && !rs.clustered {
+	if err != nil || !due && !rs.Clustered {
 		return err == nil
 	}
 	last, err := rs.Runtime.Newest(ctx, m.Pod.UID, "")
 	switch {
 	case err != nil:
 		return false
-	case rs.clustered && (last == "" || last == m.Sandbox && !due):
+	case rs.Clustered && (last == "" || last == m.Sandbox && !due):
 		return rs.ended.since(m.Pod.UID) > endedTime
 	}
 	return last != m.Sandbox && !preparing(last)

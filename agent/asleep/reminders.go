@@ -39,7 +39,10 @@ type Config struct {
 	Dir     string // of the reminders
 	Runtime Runtime
 	Marks   *Marks
-	Logger  *slog.Logger
+	// Clustered: the reminders of pods that ended in their sleep wait until a cluster has decided whether the pods'
+	// successors inherit their snapshots.
+	Clustered bool
+	Logger    *slog.Logger
 }
 
 // Runtime is what reminders need of containerd. *cri.Client implements it.
@@ -51,16 +54,11 @@ type Runtime interface {
 // reminder of a pod is not written while a restore of the pod begins to load.
 type Reminders struct {
 	Config
-	clustered bool // a cluster decides about pods that ended in their sleep
-	ended     endedPods
+	ended endedPods
 }
 
 // NewReminders returns the reminders in a directory.
 func NewReminders(c Config) *Reminders { return &Reminders{Config: c} }
-
-// AwaitCluster has the reminders of pods that ended in their sleep wait until the cluster has decided whether the
-// pods' successors inherit their snapshots. It must be called before any other method, if at all.
-func (rs *Reminders) AwaitCluster() { rs.clustered = true }
 
 // Sleeper is a pod that sleeps, or has slept.
 type Sleeper struct {

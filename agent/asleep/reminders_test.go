@@ -64,9 +64,9 @@ func TestEndedAsleep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := requests.Dir(t.TempDir())
 			rs := NewReminders(Config{
-				Dir: t.TempDir(), Runtime: c.newest, Marks: NewMarks(dir, journaltest.Quiet), Logger: journaltest.Quiet,
+				Dir: t.TempDir(), Runtime: c.newest, Marks: NewMarks(dir, journaltest.Quiet), Clustered: true,
+				Logger: journaltest.Quiet,
 			})
-			rs.AwaitCluster()
 			err := rs.Write(sleepy, false)
 			if c.woken {
 				err = errors.Join(err, rs.Forget(sleepy.Pod))

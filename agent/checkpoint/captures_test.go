@@ -11,6 +11,11 @@ import (
 	"diapause.dev/runsc/sidecar"
 )
 
+// discarding returns a capture that keeps no pages.
+func discarding() *capture.Capture {
+	return capture.New(capture.Options{Scope: snapshot.WholePod, Pages: capture.Discard{}, Chunk: 64 << 10})
+}
+
 func TestCaptureWelcomesOnce(t *testing.T) {
 	c := &captures{expected: make(map[string]*expectedCapture)}
 	o := sidecar.Options{Request: "r", Token: "secret"}
@@ -19,7 +24,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 			t.Errorf("before: %v", err)
 		}
 	}
-	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}, 64<<10))
+	forget := c.expect(o, discarding())
 	for _, token := range []string{"", "Secret", "secret "} {
 		if err := c.take(sidecar.Options{Request: "r", Token: token}, nil); !errors.Is(err, requests.ErrUnknown) {
 			t.Errorf("token %q: %v", token, err)
@@ -52,7 +57,7 @@ func TestCaptureWelcomesOnce(t *testing.T) {
 func TestCaptureNeverCame(t *testing.T) {
 	c := &captures{expected: make(map[string]*expectedCapture)}
 	o := sidecar.Options{Request: "r", Token: "secret"}
-	forget := c.expect(o, capture.New(snapshot.WholePod, capture.Discard{}, 64<<10))
+	forget := c.expect(o, discarding())
 	if !c.isExpected("r") {
 		t.Error("not expected")
 	}

@@ -24,7 +24,6 @@ type Checkpoints struct {
 	control  *control
 	settler  *settler
 	budgets  room.Budgets
-	cluster  Cluster // or nil
 }
 
 // New returns the Checkpoints of a node. No checkpoint is under way.
@@ -42,9 +41,6 @@ func New(c Config) *Checkpoints {
 
 // CleanMarkers removes the markers of sandboxes that containerd no longer knows.
 func (cs *Checkpoints) CleanMarkers(ctx context.Context) { cs.control.cleanMarkers(ctx) }
-
-// Join sets the cluster to ask about pods. It must be called before the first checkpoint, and at most once.
-func (cs *Checkpoints) Join(c Cluster) { cs.cluster = c }
 
 // Checkpoint saves a sandbox as a snapshot. The request ends with ctx until the save starts. From then on it ends only
 // with life, so that no pause is left unfinished.
@@ -76,7 +72,7 @@ func (cs *Checkpoints) run(ctx, life context.Context, o Options, watch *stopwatc
 func (cs *Checkpoints) acceptance(o Options, watch *stopwatch) *acceptance {
 	return &acceptance{
 		runtime: cs.Runtime, control: cs.control, journal: cs.Journal, changed: cs.Changed, sandboxes: cs.Sandboxes,
-		stores: cs.Stores, catalog: cs.Catalog, cluster: cs.cluster, workloadSaves: cs.WorkloadSaves, watch: watch,
+		stores: cs.Stores, catalog: cs.Catalog, cluster: cs.Cluster, workloadSaves: cs.WorkloadSaves, watch: watch,
 		accepted: accepted{o: o, log: cs.log},
 	}
 }

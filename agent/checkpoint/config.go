@@ -48,6 +48,7 @@ type Config struct {
 	Load    func(ctx context.Context, sandbox string, progress func(done, total int64)) (waited bool, err error)
 	Changed func(*journal.Record) // called with each step of a request, in order
 	Sleeps  Sleeps                // nil: no pod ever sleeps
+	Cluster Cluster               // nil: there is none
 	Life    *lifetime.Life
 	Metrics Metrics
 	Logger  *slog.Logger

@@ -25,7 +25,7 @@ const (
 // confirmStop waits until the cluster has confirmed the snapshot, if its sandbox is to be stopped. After an error,
 // nothing has been done to the sandbox.
 func (c *checkpoint) confirmStop(ctx context.Context) error {
-	if !c.o.Stop || c.cs.cluster == nil {
+	if !c.o.Stop || c.cs.Cluster == nil {
 		return nil
 	}
 	if c.o.Ending {
@@ -51,7 +51,7 @@ type confirmation struct {
 // confirmation returns what the cluster has to confirm of this request.
 func (c *checkpoint) confirmation() *confirmation {
 	return &confirmation{
-		cluster: c.cs.cluster, pod: c.ref(), key: c.rec.Key, progress: c.o.Progress, watch: c.watch, log: c.log,
+		cluster: c.cs.Cluster, pod: c.ref(), key: c.rec.Key, progress: c.o.Progress, watch: c.watch, log: c.log,
 	}
 }
 

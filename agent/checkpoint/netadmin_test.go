@@ -41,7 +41,9 @@ func TestNetAdmin(t *testing.T) {
 // TestNetAdminAsleep: neither is a checkpoint of a pod that sleeps silent, which an earlier agent has put to sleep.
 func TestNetAdminAsleep(t *testing.T) {
 	r, _ := asleepRig(t)
-	r.Join(&cluster{description: Description{NetAdmin: netadmin.Case{Container: "fw"}}})
+	r.with(func(c *Config) {
+		c.Cluster = &cluster{description: Description{NetAdmin: netadmin.Case{Container: "fw"}}}
+	})
 	request, _, err := r.save(saving{}, Options{})
 	if err != nil || !strings.Contains(r.Journal.Get(request).Warning, "container fw ") {
 		t.Errorf("the journal says %+v; %v", r.Journal.Get(request), err)

@@ -85,7 +85,7 @@ func (r *rig) next() {
 	}
 	r.runtime = &runtime{sandbox: r.sandbox}
 	unsettled, sandboxes := journal.NewUnsettled(), keylock.New()
-	catalog := snapshots.NewCatalog(stores, snapshots.OpenReaders(stores, life), j,
+	catalog := snapshots.NewCatalog(snapshots.NewRemover(stores, snapshots.OpenReaders(stores, life), nil), j,
 		snapshots.NewBacklog(func(map[string]int) {}), r.changed, bell.Ring)
 	r.Checkpoints = New(Config{
 		Requests: requests.Dir(r.dir + "/requests"), SidecarSocket: r.dir + "/sidecars", StoppedDir: r.stoppedDir(),
@@ -99,23 +99,18 @@ func (r *rig) next() {
 		Load: func(context.Context, string, func(int64, int64)) (bool, error) {
 			return false, nil
 		},
-		Changed: r.changed, Life: life, Metrics: noMetrics{}, Logger: journaltest.Quiet,
+		Changed: r.changed, Cluster: r.cluster, Life: life, Metrics: noMetrics{}, Logger: journaltest.Quiet,
 	})
 	r.runtime.deliver = r.Sidecar
-	if r.cluster != nil {
-		r.Join(r.cluster)
-	}
 }
 
 // with has the agent, which has no request under way, work with something else.
 func (r *rig) with(change func(c *Config)) {
 	c := r.Config
+	c.Cluster = r.cluster
 	change(&c)
 	r.Checkpoints = New(c)
 	r.runtime.deliver = r.Sidecar
-	if r.cluster != nil {
-		r.Join(r.cluster)
-	}
 }
 
 // underWay returns the checkpoint of a request that was accepted. The sandbox's lock is not held.

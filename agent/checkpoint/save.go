@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"diapause.dev/agent/journal"
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/runsc/capture"
 )
 
@@ -74,7 +73,6 @@ func (c *checkpoint) take(life context.Context) (*capture.Image, error) {
 		keepCPULimits: c.cs.KeepCPULimits, limit: c.cs.CaptureTime, spoolDir: c.cs.Stores.SpoolDir(),
 		request: c.rec.ID, pod: c.pod, scope: c.o.Scope, sentry: c.o.sentry, running: c.running, record: &c.meta.Pod,
 		volumes: &c.volumes, room: c.room, arena: c.arena,
-		capture:  capture.New(c.o.Scope, c.arena, snapshots.ChunkSize),
 		progress: c.o.Progress, watch: c.watch, log: c.log,
 	}
 	return t.take(life)

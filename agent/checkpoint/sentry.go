@@ -29,7 +29,9 @@ func (s *sentry) refuse(scope snapshot.Scope, err error, within time.Duration) {
 		s.take().Close()
 		return
 	}
-	refusal := capture.New(scope, capture.Refuse{Err: err}, snapshots.ChunkSize)
+	refusal := capture.New(capture.Options{
+		Scope: scope, Pages: capture.Refuse{Err: err}, Chunk: snapshots.ChunkSize,
+	})
 	defer time.AfterFunc(within, refusal.Abort).Stop()
 	refusal.Serve(s.take())
 }

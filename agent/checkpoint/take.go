@@ -12,6 +12,7 @@ import (
 	"diapause.dev/agent/checkpoint/room"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/requests"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
 	"diapause.dev/runsc/capture"
@@ -37,7 +38,7 @@ type capturer struct {
 	volumes *podVolumes
 	room    *room.Room
 	arena   *capture.Arena
-	capture *capture.Capture // into the arena; it has not begun
+	capture *capture.Capture // into the arena; made by take
 
 	progress func(stage string, done, total int64)
 	watch    *stopwatch
@@ -52,10 +53,11 @@ type capturer struct {
 // moments of resume. Its length as a client sees it is what "bench pause" measures.
 func (t *capturer) take(life context.Context) (*capture.Image, error) {
 	t.progress("capture", 0, 0)
-	t.room.Bound(t.arena, t.capture)
+	o := capture.Options{Scope: t.scope, Pages: t.arena, Chunk: snapshots.ChunkSize, Take: t.room.SmallFiles()}
 	if t.volumes.any() {
-		t.capture.Meanwhile(t.volumes.capture)
+		o.Meanwhile = t.volumes.capture
 	}
+	t.capture = capture.New(o)
 	var im *capture.Image
 	var err error
 	if t.sentry != nil {

@@ -112,7 +112,7 @@ func (cs *Checkpoints) saved(o sidecar.Options, conn *sidecar.Conn) error {
 // unsaved reports why a save that the workload started has failed.
 func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 	cs.log.Error("a workload's own checkpoint", "sandbox", sandbox, "error", cause)
-	if cs.cluster == nil || cs.Life.Err() != nil || errors.Is(cause, errkind.ErrNotReplicated) {
+	if cs.Cluster == nil || cs.Life.Err() != nil || errors.Is(cause, errkind.ErrNotReplicated) {
 		return
 	}
 	pod, err := cs.Runtime.Get(cs.Life.Context(), sandbox)
@@ -120,7 +120,7 @@ func (cs *Checkpoints) unsaved(sandbox string, cause error) {
 		cs.log.Warn("the failed save is not reported for the pod", "sandbox", sandbox, "error", err)
 		return
 	}
-	cs.cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
+	cs.Cluster.Unsaved(snapshot.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, cause)
 }
 
 // waiting reports whether a request's directory belongs to a sandbox that may still save itself.

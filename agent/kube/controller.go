@@ -23,7 +23,6 @@ import (
 	"diapause.dev/agent/kube/sweep"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/storage"
 )
 
 // ControllerConfig says which cluster a controller belongs to.
@@ -45,25 +44,12 @@ type ControllerConfig struct {
 
 // Stores are the stores of a cluster as its controller sees them. snapshots.Central implements it.
 type Stores interface {
-	// ProbeStore returns why the store at a location does not answer, or nil.
-	ProbeStore(ctx context.Context, location string) error
-	// Shared reports whether the controller sees the same store at a location as all nodes do.
-	Shared(location string) bool
+	duty.Stores
+	sweep.Stores
+	rollback.Notes
 	// Remove removes the snapshot with that UID from the store at location. If uid is empty, it removes any snapshot with
 	// the key.
 	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	// Stored calls fn for each snapshot in the store at location.
-	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
-	// StoredManifest returns a snapshot's manifest from the store at location.
-	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at location if it has that UID.
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
-	// SweepStore removes from the store at location what no snapshot there names.
-	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
-	// Note returns the note with that name in the store at location, or nil.
-	Note(ctx context.Context, location, name string) ([]byte, error)
-	// SetNote replaces the note with that name in the store at location.
-	SetNote(ctx context.Context, location, name string, data []byte) error
 }
 
 // Controller does for all nodes what no node's agent may do. Of several controllers one works, the holder of the Lease.
@@ -74,6 +60,7 @@ type Controller struct {
 	mgr     manager.Manager
 	stop    context.CancelFunc // tells Run to end
 	objects *objects.Objects
+	lead    *duty.Leadership
 	duties  *duty.Duties
 	keeper  *rollback.Keeper
 	sweeper *sweep.Sweeper // of the stores that all nodes see
@@ -86,7 +73,7 @@ func NewController(cfg ControllerConfig, stores Stores) (*Controller, error) {
 	}
 	logTo(cfg.Logger)
 	running, stop := context.WithCancel(context.Background())
-	c := &Controller{cfg: cfg, log: cfg.Logger, stop: stop}
+	c := &Controller{cfg: cfg, log: cfg.Logger, stop: stop, lead: duty.NewLeadership()}
 	if err := c.build(running, stores); err != nil {
 		stop()
 		return nil, fmt.Errorf("controller: %w", err)
@@ -108,24 +95,26 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	if err := seen.Watch(running, c.mgr.GetCache()); err != nil {
 		return err
 	}
-	c.duties = duty.New(duty.Config{
-		Objects: c.objects, Sightings: seen, Stores: stores, Removals: removal.New(c.objects, c.remover(stores), c.log),
-		Judge: judge, Store: c.cfg.Store, Logger: c.log,
-	})
 	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
-	mine := func(location string) bool { return c.duties.Leading() && stores.Shared(location) }
+	mine := func(location string) bool { return c.lead.Leading() && stores.Shared(location) }
+	bell := sweep.NewBell()
 	c.keeper = rollback.NewKeeper(rollback.KeeperConfig{
 		Config: rollback.Config{
 			Objects: c.objects, Lease: lease, Logger: c.log,
-			Found: func() { c.sweeper.Look() }, // what came back with the backup may have no data
+			Found: bell.Ring, // what came back with the backup may have no data
 		},
-		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.duties.Leading,
+		Stores: stores, Store: c.cfg.Store, Mine: mine, Leads: c.lead.Leading,
 	})
 	if err := c.keeper.Watch(running, c.mgr.GetCache()); err != nil {
 		return err
 	}
+	c.duties = duty.New(duty.Config{
+		Leadership: c.lead, Objects: c.objects, Sightings: seen, Stores: stores,
+		Removals: removal.New(c.objects, c.remover(stores), c.log), Judge: judge, Store: c.cfg.Store, Logger: c.log,
+	})
 	c.sweeper = sweep.New(sweep.Config{
 		Objects: c.objects, Stores: stores, Judge: judge, Mine: mine, MaySweep: c.keeper.MaySweep,
+		Bell:    bell,
 		Answers: func(*podsnapshotv1.PodSnapshot) bool { return true },
 		Knows:   func(snapshot.Key) bool { return false },
 		Store:   c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
@@ -184,7 +173,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.lead, c.duties.TakeOver, c.keeper.Run, c.sweeper.Run,
+		c.objects.AwaitCaches, c.compete, c.duties.TakeOver, c.keeper.Run, c.sweeper.Run,
 	} {
 		work.Go(func() { do(ctx) })
 	}

@@ -1,7 +1,9 @@
 // Package kube is the cluster's side of Diapause, for two programs. It wires its parts; the parts do the work.
 //
-// A Cluster is what the agent of a node knows of Kubernetes. It implements agent.Cluster, and drives an agent from the
-// objects of podsnapshot.gke.io/v1:
+// A node's agent and its cluster need each other: the agent asks the cluster about pods and reports to it, and the
+// cluster has the agent save, wake and restore pods. So a Connection is made first. Its Services, which need nothing of
+// the agent, go into the agent's parts. The Cluster is made last, from the Connection and these parts, and drives them
+// from the objects of podsnapshot.gke.io/v1:
 //
 //   - Package request: checkpoints that triggers and pod annotations ask for, and PodSnapshots according to the agent's
 //     journal.

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,7 +25,6 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/age"
-	"diapause.dev/agent/kube/names"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/request"
 	"diapause.dev/agent/kube/rollback"
@@ -62,78 +60,62 @@ const (
 	requestBurst = 400
 )
 
-// Cluster is the cluster that an agent's node belongs to. New makes it; it works while Run runs. It connects its parts,
-// and implements agent.Cluster with them.
+// Cluster is the cluster's side of a node's agent. New makes it; it works while Run runs. It connects its parts.
 type Cluster struct {
-	cfg      Config
-	log      *slog.Logger
-	mgr      manager.Manager
-	stop     context.CancelFunc // tells Run to end
-	objects  *objects.Objects
-	names    *names.Clock
+	conn     *Connection
 	requests *request.Requests
 	starts   *start.Starts
 	slumbers *slumber.Slumbers
 	idle     *sleeppolicy.Policies
-	judge    *age.Judge
 	watcher  *rollback.Watcher
 	sweeper  *sweep.Sweeper // of the stores that only this node can see
 }
 
-// New prepares an agent's work in its cluster. It opens the ledger, and sends nothing to the API server.
-func New(cfg Config, node Node) (*Cluster, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+// New makes the cluster's side of an agent from its connection and the agent's parts. It sends nothing to the API
+// server.
+func New(conn *Connection, n Node) (*Cluster, error) {
+	cfg, o := conn.cfg, conn.objects
+	lease := leaseKey(cfg.Namespace, cfg.LeaseName)
+	bell := sweep.NewBell()
+	watcher := rollback.NewWatcher(rollback.Config{
+		Objects: o, Lease: lease, Found: bell.Ring, Logger: cfg.Logger,
+	}, filepath.Join(cfg.StateDir, lineFile))
+	judge := age.NewJudge(o, cfg.Logger)
+	c := &Cluster{
+		conn: conn, idle: n.Policies.Policies, watcher: watcher,
+		requests: request.New(request.Config{
+			Objects: o, Reports: conn.reports, NodeName: cfg.NodeName, Names: conn.names, Store: cfg.Store,
+			Node: request.Node{
+				Checkpoints: n.Checkpoints, Snapshots: n.Snapshots, Facts: n.Facts, Needs: n.Needs, Ended: n.Ended,
+				Asleep: n.Waker.AsleepPod,
+			},
+			Remembers: watcher.Check, Logger: cfg.Logger,
+		}),
+		starts: start.New(start.Config{
+			Objects: o, Reporter: conn.reporter, Snapshots: n.Snapshots, Facts: n.Facts, NodeName: cfg.NodeName,
+			Store: cfg.Store, Names: conn.names, Logger: cfg.Logger,
+		}),
+		slumbers: slumber.New(slumber.Config{
+			Objects: o, News: conn.news, Sleeps: n.Sleeps, Waker: n.Waker, Waiting: n.Waiting, Life: conn.life,
+			Logger: cfg.Logger,
+		}),
+		sweeper: sweep.New(sweep.Config{
+			Objects: o, Stores: n.Snapshots, Judge: judge, Mine: n.Snapshots.OwnDisk, MaySweep: watcher.MaySweep, Bell: bell,
+			Answers: func(s *podsnapshotv1.PodSnapshot) bool {
+				return s.Annotations[podsnapshotv1.AnnotationOriginNode] == cfg.NodeName
+			},
+			OwnDisk: true, Knows: conn.reports.Knows, Store: cfg.Store, OrphanAge: cfg.OrphanAge, Lease: lease,
+			Logger: cfg.Logger,
+		}),
 	}
-	logTo(cfg.Logger)
-	running, stop := context.WithCancel(context.Background())
-	c := &Cluster{cfg: cfg, log: cfg.Logger, stop: stop, names: names.NewClock(cfg.Now)}
-	if err := c.build(running, node); err != nil {
-		stop()
+	err := measure(cfg.Metrics, conn.clock, judge, watcher.Stopped)
+	if err == nil {
+		err = errors.Join(c.requests.Control(conn.mgr), c.slumbers.Control(conn.mgr), c.idle.Control(conn.mgr))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	return c, nil
-}
-
-// build makes the parts, and the controllers that they need. They live until running is done.
-func (c *Cluster) build(running context.Context, node Node) (err error) {
-	clock := objects.NewClock(c.cfg.Now)
-	here := cache.ByObject{Field: fields.OneTermEqualSelector("spec.nodeName", c.cfg.NodeName)}
-	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, here, c.log); err != nil {
-		return err
-	}
-	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
-		return err
-	}
-	c.judge = age.NewJudge(c.objects, c.log)
-	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
-	c.watcher = rollback.NewWatcher(rollback.Config{
-		Objects: c.objects, Lease: lease, Found: func() { c.sweeper.Look() }, Logger: c.log,
-	}, filepath.Join(c.cfg.StateDir, lineFile))
-	c.requests, err = request.New(request.Config{
-		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Names: c.names, Store: c.cfg.Store,
-		StateDir: c.cfg.StateDir, Remembers: c.watcher.Check, Logger: c.log,
-	})
-	if err != nil {
-		return err
-	}
-	c.starts = start.New(start.Config{
-		Objects: c.objects, Node: node, NodeName: c.cfg.NodeName, Store: c.cfg.Store, Names: c.names, Now: c.cfg.Now,
-		Logger: c.log,
-	})
-	c.sweeper = sweep.New(sweep.Config{
-		Objects: c.objects, Stores: node, Judge: c.judge, Mine: node.OwnDisk, MaySweep: c.watcher.MaySweep,
-		Answers: func(s *podsnapshotv1.PodSnapshot) bool {
-			return s.Annotations[podsnapshotv1.AnnotationOriginNode] == c.cfg.NodeName
-		},
-		OwnDisk: true, Knows: c.requests.Knows, Store: c.cfg.Store, OrphanAge: c.cfg.OrphanAge, Lease: lease, Logger: c.log,
-	})
-	if err := measure(c.cfg.Metrics, clock, c.judge, c.watcher.Stopped); err != nil {
-		return err
-	}
-	c.slumbers = slumber.New(slumber.Config{Objects: c.objects, Sleeps: node, Logger: c.log})
-	c.idle = sleeppolicy.New(sleeppolicy.Config{Objects: c.objects, Node: node, Meter: node.Gauges(), Logger: c.log})
-	return errors.Join(c.requests.Control(c.mgr), c.slumbers.Control(c.mgr), c.idle.Control(c.mgr))
 }
 
 // lineFile is the name of the file in the state directory that says how far the cluster had come, beside the
@@ -185,23 +167,19 @@ const syncTime = 30 * 24 * time.Hour
 
 // Run works until ctx is done. It returns when everything that it started has ended.
 func (c *Cluster) Run(ctx context.Context) error {
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := c.conn.end
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(errkind.ErrStopping) })()
-	defer context.AfterFunc(ctx, c.stop)()
-	if err := c.requests.Begin(life); err != nil {
-		return fmt.Errorf("kubernetes: %w", err)
-	}
-	c.slumbers.Begin(life)
+	defer context.AfterFunc(ctx, c.conn.stop)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work sync.WaitGroup
 	for _, do := range []func(context.Context){
-		c.objects.AwaitCaches, c.watcher.Run, c.sweeper.Run, c.starts.SendReports, c.idle.Run,
+		c.conn.objects.AwaitCaches, c.watcher.Run, c.sweeper.Run, c.conn.reporter.Run, c.idle.Run,
 	} {
 		work.Go(func() { do(ctx) })
 	}
-	err := c.mgr.Start(ctx)
+	err := c.conn.mgr.Start(ctx)
 	if ctx.Err() != nil {
 		err = nil // the failure is a consequence of that
 	}

@@ -29,9 +29,9 @@ const (
 	leaseRetry = 3 * time.Second
 )
 
-// lead competes for the Lease until ctx is done, and does the duties while it holds the Lease. Then it gives the Lease
+// compete competes for the Lease until ctx is done, and does the duties while it holds the Lease. Then it gives the Lease
 // back.
-func (c *Controller) lead(ctx context.Context) {
+func (c *Controller) compete(ctx context.Context) {
 	select {
 	case <-c.objects.Synced:
 	case <-ctx.Done():
@@ -42,7 +42,7 @@ func (c *Controller) lead(ctx context.Context) {
 		c.log.Error("no part in the cluster-wide tasks", "error", err)
 		return
 	}
-	defer context.AfterFunc(ctx, c.duties.End)()
+	defer context.AfterFunc(ctx, c.lead.End)()
 	lease := leaseKey(c.cfg.Namespace, c.cfg.LeaseName)
 	for ctx.Err() == nil {
 		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
@@ -54,10 +54,10 @@ func (c *Controller) lead(ctx context.Context) {
 			LeaseDuration: leaseHold, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) {
-					c.duties.Begin()
+					c.lead.Begin()
 					c.keeper.Begin()
 				},
-				OnStoppedLeading: c.duties.End,
+				OnStoppedLeading: c.lead.End,
 			},
 		})
 	}

@@ -3,76 +3,71 @@ package kube
 import (
 	"context"
 
-	"diapause.dev/agent"
-	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/idle"
-	"diapause.dev/agent/journal"
-	"diapause.dev/agent/ready"
-	"diapause.dev/agent/sleep"
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/kube/ending"
+	"diapause.dev/agent/kube/request"
+	"diapause.dev/agent/kube/rollback"
+	"diapause.dev/agent/kube/sleeppolicy"
+	"diapause.dev/agent/kube/slumber"
+	"diapause.dev/agent/kube/start"
+	"diapause.dev/agent/kube/sweep"
 	"diapause.dev/api/snapshot"
-	shimsleep "diapause.dev/runsc/sleep"
-	"diapause.dev/storage"
+	"diapause.dev/runsc/sleep"
 )
 
-// Node is what this package needs of the agent. agent.Node implements it.
-type Node interface {
-	// Checkpoint saves a pod. An error of kind errkind.ErrNotReplicated means that the snapshot is safe on this node, and
-	// that replication goes on.
-	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	// Sleep saves a pod and ends its sandbox. The pod stays.
-	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	// Wake wakes a pod that sleeps.
-	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
-	// AsleepPod returns the mark of the pod with that UID. ok is false if it does not sleep.
-	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
-	// Needed returns the pod that sleeps on the snapshot with that UID, or "".
-	Needed(key snapshot.Key, uid string) (pod string)
-	// EndedAsleep returns the pod that slept on the snapshot with that UID, and has had no sandbox since. ok is false if
-	// there is none. It is remembered until ForgetAsleep is called, for an hour at most.
-	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
-	ForgetAsleep(pod snapshot.PodRef) error
-	// Waiting returns what the wake of the pod with that UID waits for. ok is false if it does not wait.
-	Waiting(uid string) (why string, ok bool)
-	// WishReady notes whether the pod with that UID is to be ready when it sleeps.
-	WishReady(uid string, w ready.Wish)
-	// WishesKnown says that WishReady was called for all pods for which it has to be. Until then no pod is made ready.
-	WishesKnown()
-	// Unwoken returns why the pod with that UID, which sleeps, could not be woken. ok is false if that was not tried.
-	Unwoken(uid string) (why string, ok bool)
-	// Gauges returns what tells whether pods are used.
-	Gauges() idle.Meter
-	// Requests returns the checkpoints in the journal, oldest first.
-	Requests() ([]journal.Request, error)
-	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it
-	// removes any snapshot with the key.
-	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	// Withdraw removes the snapshot with that UID from this node, which then stores nothing more of it elsewhere. If uid
-	// is empty, it removes any snapshot with the key.
-	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
-	// Detach has the snapshot with that UID stay on this node, which then stores nothing more of it elsewhere.
-	Detach(ctx context.Context, key snapshot.Key, uid string) error
-	// Forget removes the snapshot with that UID from this node only.
-	Forget(ctx context.Context, key snapshot.Key, uid string) error
-	// HasLocal reports whether a snapshot can be restored on this node without a store.
-	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
-	// Manifest returns a snapshot's manifest, from this node or from the store at location.
-	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// TrustedManifest is Manifest, and an error of kind storage.ErrUntrusted if this node may not restore the snapshot
-	// because of its signature.
-	TrustedManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// Stored calls fn for each snapshot in the store at location.
-	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
-	// StoredManifest returns a snapshot's manifest from the store at location.
-	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at location if it has that UID.
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
-	// SweepStore removes from the store at location what no snapshot there names.
-	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
-	// OwnDisk reports whether the store at location is visible to this node only.
-	OwnDisk(location string) bool
-	// Facts returns what this node offers to a restore.
-	Facts(ctx context.Context) (snapshot.Facts, error)
+// Node are the parts of an agent that its cluster's side works with.
+type Node struct {
+	Checkpoints request.Checkpoints                           // *checkpoint.Checkpoints
+	Snapshots   Snapshots                                     // *snapshots.Catalog
+	Facts       func(context.Context) (snapshot.Facts, error) // what the node offers to a restore
+	Needs       ending.Needing                                // *restore.Needs
+	Ended       ending.Ended                                  // *asleep.Reminders
+	Sleeps      slumber.Sleeps                                // *sleep.Sleeps
+	Waker       slumber.Waker                                 // *sleep.Waker
+	// Waiting returns what the wake of the pod with that UID waits for. Ok is false if it does not wait.
+	Waiting  func(uid string) (why string, ok bool)
+	Policies Policies // of the same connection
 }
 
-var _ Node = agent.Node{}
+// Snapshots are the snapshots of the node and of the stores. *snapshots.Catalog implements it.
+type Snapshots interface {
+	request.Snapshots
+	start.Snapshots
+	sweep.Stores
+}
+
+// IdleNode are the parts of an agent that put its idle pods to sleep.
+type IdleNode struct {
+	Sleeps sleeppolicy.Sleeps                          // *sleep.Sleeps
+	Asleep func(podUID string) (m sleep.Mark, ok bool) // returns the mark of a pod; ok is false if it does not sleep
+	Ready  sleeppolicy.Ready                           // *ready.Demand
+	Meter  idle.Meter                                  // tells whether pods are used
+}
+
+// Policies are the SleepPolicies as they concern a node. They implement admission.Cluster.
+type Policies struct {
+	*sleeppolicy.Policies
+	*slumber.News
+}
+
+// Policies returns the policies of the cluster. They are made before the queue of wakes, for which they put pods to
+// sleep.
+func (c *Connection) Policies(n IdleNode) Policies {
+	return Policies{sleeppolicy.New(sleeppolicy.Config{
+		Objects: c.objects, Sleeps: n.Sleeps, Asleep: n.Asleep, Ready: n.Ready, Meter: n.Meter, Logger: c.log,
+	}), c.news}
+}
+
+// Decisions are what a node's own services ask the cluster. They implement local.Cluster.
+type Decisions struct {
+	*start.Starts     // Choose, Again
+	*start.Reporter   // Restored
+	*request.Requests // MayEnd
+	*request.Saves    // Confirmed
+	*rollback.Watcher // NotSwept
+}
+
+// Decisions returns what the node's own services ask the cluster.
+func (c *Cluster) Decisions() Decisions {
+	return Decisions{c.starts, c.conn.reporter, c.requests, c.conn.saves, c.watcher}
+}

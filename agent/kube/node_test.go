@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"diapause.dev/agent"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/idle"
@@ -131,7 +130,7 @@ const (
 	stepReplicate step = "replicate" // the pod runs on, or was stopped
 )
 
-// fakeNode is an agent whose checkpoints go as a test decides. It implements kube.Node.
+// fakeNode is an agent whose checkpoints go as a test decides. It implements the parts of kube.Node.
 type fakeNode struct {
 	sleeps    func(uid string) error // puts a pod to sleep; nil: none can
 	wakeToEnd atomic.Bool            // the pod that was put to sleep last is woken to be ended
@@ -139,7 +138,7 @@ type fakeNode struct {
 	disk    *disk
 	facts   snapshot.Facts
 	ran     snapshot.Facts // of the sandboxes; zero: as facts
-	cluster agent.Cluster
+	cluster kube.Services
 	boot    context.Context // done when the agent is killed
 	die     func()          // kills it
 
@@ -206,9 +205,6 @@ func (n *fakeNode) Sleep(ctx, life context.Context, o checkpoint.Options) (*snap
 	return nil, n.sleeps(o.Target)
 }
 
-// Gauges returns gauges of pods that nobody uses.
-func (n *fakeNode) Gauges() idle.Meter { return unused{node: n} }
-
 // unused implements idle.Meter and idle.Gauge. A pod that sleeps has no sandbox, and so no counters.
 type unused struct {
 	node *fakeNode
@@ -245,23 +241,26 @@ func (n *fakeNode) AsleepPod(uid string) (m shimsleep.Mark, ok bool) {
 	return shimsleep.Mark{UID: uid, Since: since, Ready: n.ready[uid]}, ok
 }
 
-// Needed implements kube.Node.
+// Needed implements ending.Needing.
 func (n *fakeNode) Needed(_ snapshot.Key, uid string) (pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.asleepOn[uid]
 }
 
-// EndedAsleep implements kube.Node.
-func (n *fakeNode) EndedAsleep(_ context.Context, _ snapshot.Key, uid string) (snapshot.PodRef, bool, error) {
+// ended implements ending.Ended.
+type ended struct{ *fakeNode }
+
+// EndedAsleep implements ending.Ended.
+func (n ended) EndedAsleep(_ context.Context, _ snapshot.Key, uid string) (snapshot.PodRef, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	pod, ok := n.ended[uid]
 	return pod, ok, nil
 }
 
-// ForgetAsleep implements kube.Node.
-func (n *fakeNode) ForgetAsleep(pod snapshot.PodRef) error {
+// Forget implements ending.Ended.
+func (n ended) Forget(pod snapshot.PodRef) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	maps.DeleteFunc(n.ended, func(_ string, p snapshot.PodRef) bool { return p == pod })
@@ -278,7 +277,7 @@ func (n *fakeNode) fallAsleep(ctx context.Context, uid string) (string, error) {
 	}
 	n.need(f.Manifest.Meta.UID, uid)
 	n.asleepFrom(uid, time.Now())
-	n.cluster.Slept(podByUID(uid))
+	n.cluster.Sleeps.Slept(podByUID(uid))
 	return f.Manifest.Meta.Name, nil
 }
 
@@ -308,7 +307,7 @@ func (n *fakeNode) wake(uid string) {
 	clear(n.asleep)
 	clear(n.asleepOn)
 	n.mu.Unlock()
-	n.cluster.Woke(podByUID(uid), "packet", time.Second)
+	n.cluster.Sleeps.Woke(podByUID(uid), "packet", time.Second)
 }
 
 func (n *fakeNode) Waiting(uid string) (why string, ok bool) {
@@ -325,7 +324,7 @@ func (n *fakeNode) Unwoken(uid string) (why string, ok bool) {
 	return why, ok
 }
 
-func (n *fakeNode) WishReady(uid string, w ready.Wish) {
+func (n *fakeNode) Wish(uid string, w ready.Wish) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.wishes == nil {
@@ -452,7 +451,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	defer captured()
 	pod := podByUID(o.Target)
 	if o.Name == "" && o.Named == nil {
-		o.Name = n.cluster.Name()
+		o.Name = n.cluster.Checkpoints.Name()
 	} else if o.Named != nil {
 		name, err := o.Named()
 		if err != nil {
@@ -460,7 +459,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 		}
 		o.Name = name
 	}
-	d, err := n.cluster.Describe(ctx, pod)
+	d, err := n.cluster.Checkpoints.Describe(ctx, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -472,7 +471,7 @@ func (n *fakeNode) Checkpoint(ctx, life context.Context, o checkpoint.Options) (
 	q.Inheritable = d.Inheritable && q.Purpose == snapshot.ForSleep
 	n.advance(q)
 	if o.Stop {
-		err = n.cluster.Confirmed(ctx, pod, q.Key)
+		err = n.cluster.Checkpoints.Confirmed(ctx, pod, q.Key)
 	}
 	if err == nil {
 		err = n.step(ctx, stepCapture, o)
@@ -550,7 +549,7 @@ func (n *fakeNode) Withdraw(ctx context.Context, k snapshot.Key, uid string) err
 	return n.Forget(ctx, k, uid)
 }
 
-// Detach implements kube.Node.
+// Detach implements request.Snapshots.
 func (n *fakeNode) Detach(_ context.Context, k snapshot.Key, uid string) error {
 	n.moving.Lock()
 	defer n.moving.Unlock()

@@ -63,7 +63,7 @@ func sleeper(attempts *atomic.Int64, err error) func(*fakeNode, *kube.Config) {
 				n.asleep = make(map[string]time.Time)
 			}
 			n.asleep[uid] = time.Now()
-			n.cluster.Slept(podByUID(uid))
+			n.cluster.Sleeps.Slept(podByUID(uid))
 			return nil
 		}
 	}

@@ -400,7 +400,7 @@ func TestDeletedAsleepWithoutAgent(t *testing.T) {
 			})
 			until(w, s, func(s *podsnapshotv1.PodSnapshot) error {
 				decided := rules.Inherited(s) || rules.Asleep(s) == metav1.ConditionFalse
-				if _, ended, _ := next.node.EndedAsleep(t.Context(), snapshot.Key{},
+				if _, ended, _ := (ended{next.node}).EndedAsleep(t.Context(), snapshot.Key{},
 					s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); !decided || ended {
 					return fmt.Errorf("nothing is decided: %+v", s.Status.Conditions)
 				}

@@ -23,8 +23,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/admission"
 	"diapause.dev/agent/kube"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/lives"
+	"diapause.dev/agent/sleep"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 	"diapause.dev/api/snapshot"
@@ -214,9 +218,21 @@ func (w *world) node(name string) string {
 	return name
 }
 
+// What an agent asks its cluster, and tells it, by the part of the agent that does.
+type (
+	storesCluster = snapshots.Cluster
+	livesCluster  = lives.Cluster
+	sleepsCluster = sleep.Cluster
+	idleCluster   = admission.Cluster
+)
+
 // running is an agent that runs in the cluster.
 type running struct {
-	*kube.Cluster
+	kube.Decisions
+	storesCluster
+	livesCluster
+	sleepsCluster
+	idleCluster
 	name string // of its node
 	node *fakeNode
 	boot context.Context // done when the agent is killed
@@ -243,11 +259,20 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 		e(n, &cfg)
 	}
 	cfg.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper { return killed{boot, next} })
-	c, err := kube.New(cfg, n)
+	earlier, _ := n.Requests() // does not fail
+	conn, err := kube.Connect(cfg, earlier)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n.cluster = c
+	n.cluster = conn.Services()
+	policies := conn.Policies(kube.IdleNode{Sleeps: n, Asleep: n.AsleepPod, Ready: n, Meter: unused{node: n}})
+	c, err := kube.New(conn, kube.Node{
+		Checkpoints: n, Snapshots: n, Facts: n.Facts, Needs: n, Ended: ended{n}, Sleeps: n, Waker: n, Waiting: n.Waiting,
+		Policies: policies,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	done := make(chan error, 1)
 	go func() { done <- c.Run(boot) }()
 	n.recover()
@@ -258,7 +283,10 @@ func (w *world) start(node string, edit ...func(*fakeNode, *kube.Config)) *runni
 		}
 	})
 	w.t.Cleanup(stop)
-	return &running{Cluster: c, name: node, node: n, boot: boot, kill: stop}
+	return &running{
+		Decisions: c.Decisions(), storesCluster: n.cluster.Stores, livesCluster: n.cluster.Lives,
+		sleepsCluster: n.cluster.Sleeps, idleCluster: policies, name: node, node: n, boot: boot, kill: stop,
+	}
 }
 
 // pod makes a pod that runs on a node.

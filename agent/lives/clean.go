@@ -103,10 +103,10 @@ func (l *Lives) removeGone(ctx context.Context, all []file) error {
 // here returns the UIDs of the node's pods. After a reboot containerd may know none of them.
 func (l *Lives) here(ctx context.Context) (map[string]bool, error) {
 	uids, err := l.Runtime.UIDs(ctx)
-	if err != nil || l.cluster == nil {
+	if err != nil || l.Cluster == nil {
 		return uids, err
 	}
-	theirs, err := l.cluster.PodUIDs(ctx)
+	theirs, err := l.Cluster.PodUIDs(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type Config struct {
 	Dir     string // of the notes, where shims look for them; must survive a reboot
 	Runtime Runtime
 	Journal *journal.Journal
+	Cluster Cluster // nil: there is none
 	Logger  *slog.Logger
 }
 
@@ -50,14 +51,10 @@ type Cluster interface {
 // Lives are the pasts of a node's pods. Their methods may be called concurrently, for one sandbox one after the other.
 type Lives struct {
 	Config
-	cluster Cluster // or nil
 }
 
 // New returns the pasts of a node's pods.
 func New(c Config) *Lives { return &Lives{Config: c} }
-
-// Join sets the cluster. It must be called before any other method, and at most once.
-func (l *Lives) Join(c Cluster) { l.cluster = c }
 
 // Of returns the past of a pod whose next sandbox is being made. If that sandbox was ended after a checkpoint and this
 // is not known yet, Of waits for it.

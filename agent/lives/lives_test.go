@@ -251,14 +251,14 @@ func TestClean(t *testing.T) {
 	}
 	write("new", time.Now())
 	r.cri.uids = map[string]bool{"sandbox": true}
-	r.Join(api{err: errors.New("it is away")})
+	r.Cluster = api{err: errors.New("it is away")}
 	left("without the API server", "gone", "new", "sandbox", "pod")
-	r.Lives.cluster = api{uids: map[string]bool{"pod": true}}
+	r.Cluster = api{uids: map[string]bool{"pod": true}}
 	r.cri.err = errors.New("it is away")
 	left("without containerd", "gone", "new", "sandbox", "pod")
 	r.cri.err = nil
 	left("in a cluster", "new", "sandbox", "pod")
-	r.Lives.cluster = nil
+	r.Cluster = nil
 	r.cri.uids = map[string]bool{"sandbox": true}
 	left("without a cluster", "new", "sandbox")
 

@@ -41,9 +41,8 @@ func TestDecisionEndsWithTheAgent(t *testing.T) {
 	marks := asleep.NewMarks(requests.Dir(t.TempDir()), journaltest.Quiet)
 	reminders := asleep.NewReminders(asleep.Config{Dir: t.TempDir(), Marks: marks, Logger: journaltest.Quiet})
 	restores := restore.New(restore.Config{
-		Marks: marks, Reminders: reminders, Life: life, Logger: journaltest.Quiet,
+		Marks: marks, Reminders: reminders, Cluster: cluster, Life: life, Logger: journaltest.Quiet,
 	})
-	restores.Join(cluster)
 	s := &shimService{Config: Config{
 		Cluster: cluster, Restores: restores, Wakes: restore.NewWakes(restores), Reminders: reminders, Life: life,
 		Logger: journaltest.Quiet,

@@ -85,19 +85,21 @@ func newRig(t *testing.T, c Cluster) *rig {
 	r := &rig{requests: requests.Dir(dir + "/requests"), metrics: &refusals{}, version: "containerd v2.4.2"}
 	nodeFacts := func(context.Context) (snapshot.Facts, error) { return facts, nil }
 	marks := asleep.NewMarks(r.requests, journaltest.Quiet)
+	told, clustered := c.(restore.Cluster)
 	reminders := asleep.NewReminders(asleep.Config{
-		Dir: dir + "/asleep", Runtime: goneRuntime{}, Marks: marks, Logger: journaltest.Quiet,
+		Dir: dir + "/asleep", Runtime: goneRuntime{}, Marks: marks, Clustered: clustered, Logger: journaltest.Quiet,
 	})
 	r.Config = Config{
 		Version: "v", Node: "node", Store: store, StateDir: dir + "/state", Containerd: "socket",
 		RunscConfig: dir + "/runsc.toml", Started: time.Unix(1, 0), Runtime: runtime{r}, Facts: nodeFacts,
 		Stores: stores, Backlog: backlog, Sandboxes: keylock.New(), Cluster: c, Metrics: r.metrics, Life: life,
 		Logger:  journaltest.Quiet,
-		Catalog: snapshots.NewCatalog(stores, readers, j, backlog, changed, bell.Ring),
+		Catalog: snapshots.NewCatalog(snapshots.NewRemover(stores, readers, nil), j, backlog, changed, bell.Ring),
 		Restores: restore.New(restore.Config{
 			Requests: r.requests, SidecarSocket: dir + "/sidecars", VolumeLimit: 1 << 20, Readers: readers,
 			Runtime: goneRuntime{}, Marks: marks, Reminders: reminders,
-			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
+			Lineage: snapshots.NewLineage(), Facts: nodeFacts, Cluster: told, Life: life, Metrics: r.metrics,
+			Logger: journaltest.Quiet,
 		}),
 	}
 	r.Wakes, r.Reminders = restore.NewWakes(r.Restores), reminders
@@ -107,7 +109,9 @@ func newRig(t *testing.T, c Cluster) *rig {
 		t.Fatal(err)
 	}
 	r.journal = j
-	r.Sleeps = sleep.New(sleep.Config{Restores: r.Wakes, Runtime: r, Ready: noPool{}, Logger: journaltest.Quiet})
+	r.Sleeps = sleep.New(sleep.Config{
+		Restores: r.Wakes, Runtime: r, Waker: sleep.NewWaker(r, marks), Ready: noPool{}, Logger: journaltest.Quiet,
+	})
 	r.Admission = admission.New(admission.Config{
 		Reserve: 1 << 20, Available: func() (int64, error) { return r.free.Load(), nil }, Restores: r.Wakes,
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
@@ -118,10 +122,6 @@ func newRig(t *testing.T, c Cluster) *rig {
 		Unsettled: journal.NewUnsettled(), Sandboxes: r.Sandboxes, Stores: stores, Catalog: r.Catalog, Changed: changed,
 		Life: life, Metrics: r.metrics, Logger: journaltest.Quiet,
 	})
-	if told, ok := c.(restore.Cluster); ok {
-		reminders.AwaitCluster()
-		r.Restores.Join(told)
-	}
 	r.serve(t, filepath.Join(dir, "s"))
 	return r
 }

@@ -45,7 +45,7 @@ func (s *service) Sleep(req *localv1.SleepRequest, stream grpc.ServerStreamingSe
 
 // Wake implements localv1.AgentServer.
 func (s *service) Wake(ctx context.Context, req *localv1.WakeRequest) (*localv1.WakeResponse, error) {
-	w, err := s.Sleeps.Wake(ctx, req.Target, "request")
+	w, err := s.Sleeps.Waker.Wake(ctx, req.Target, "request")
 	if err != nil {
 		return nil, toStatus(err)
 	}

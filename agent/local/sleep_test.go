@@ -43,7 +43,7 @@ func TestWakeFails(t *testing.T) {
 	if err := (sleep.Mark{Sandbox: "sandbox", UID: "uid", Since: time.Unix(5, 0)}).Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if m, ok := r.Sleeps.AsleepPod("uid"); !ok || !m.Since.Equal(time.Unix(5, 0)) {
+	if m, ok := r.Sleeps.Waker.AsleepPod("uid"); !ok || !m.Since.Equal(time.Unix(5, 0)) {
 		t.Errorf("asleep: %+v, %v", m, ok)
 	}
 	s := &service{Config: r.Config}
@@ -54,7 +54,7 @@ func TestWakeFails(t *testing.T) {
 	if err := sleep.Unmark(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := r.Sleeps.Asleep("sandbox"); ok {
+	if _, ok := r.Sleeps.Waker.Asleep("sandbox"); ok {
 		t.Error("it sleeps without a mark")
 	}
 }

@@ -53,7 +53,7 @@ func (s *service) checks(ctx context.Context, probe bool) []*localv1.Check {
 	f, err := s.Facts(ctx)
 	add("runsc", describeRunsc(f), err)
 	set, err := s.settings(ctx, away)
-	add("sleeping pods", describeAsleep(len(s.Sleeps.All()), f.RunscVersion, set.statsPeriod), nil)
+	add("sleeping pods", describeAsleep(len(s.Sleeps.Waker.All()), f.RunscVersion, set.statsPeriod), nil)
 	add("network", describeNetwork(set, err), nil)
 	detail, err = s.checkSidecar()
 	add("sidecar", detail, err)
@@ -207,7 +207,7 @@ func (s *service) Top(ctx context.Context, _ *localv1.TopRequest) (*localv1.TopR
 		return nil, toStatus(err)
 	}
 	resp := &localv1.TopResponse{}
-	asleep, waiting := s.Sleeps.All(), s.Admission.Reasons()
+	asleep, waiting := s.Sleeps.Waker.All(), s.Admission.Reasons()
 	for _, p := range pods {
 		if p.Runtime != cri.RuntimeType || !p.Ready {
 			continue

@@ -43,6 +43,7 @@ const (
 
 // Config is what a [Pool] works with.
 type Config struct {
+	Demand    *Demand               // which pods should be ready
 	Memory    int64                 // bytes that all pods that are ready may take together
 	Reserve   int64                 // bytes of the node's memory that they leave free
 	Available func() (int64, error) // returns how many bytes of memory the node has free
@@ -67,8 +68,6 @@ type Metrics interface {
 // Pool keeps pods ready. Its methods may be called concurrently.
 type Pool struct {
 	Config
-	habits  *habits
-	changed chan struct{}
 	failed  map[string]time.Time // when a pod could not be made ready, by its sandbox
 	checked map[string]time.Time // when a pod that is ready was last made so
 	told    map[string]bool      // who was told to be ready, by the sandbox
@@ -77,42 +76,8 @@ type Pool struct {
 // New returns a pool.
 func New(c Config) *Pool {
 	return &Pool{
-		Config: c, habits: newHabits(), changed: make(chan struct{}, 1), failed: make(map[string]time.Time),
-		checked: make(map[string]time.Time), told: make(map[string]bool),
-	}
-}
-
-// Wish notes whether a pod is to be ready when it sleeps. For a pod that it knows nothing of, that is Auto. It does not
-// block.
-func (p *Pool) Wish(uid string, w Wish) {
-	if p.habits.wants(uid, w) {
-		p.Changed()
-	}
-}
-
-// AwaitWishes has the pool leave all pods as they are, unless the node's memory is short, until WishesKnown is called.
-func (p *Pool) AwaitWishes() { p.habits.awaits(true) }
-
-// WishesKnown says that Wish was called for all pods for which it has to be. It does not block.
-func (p *Pool) WishesKnown() {
-	if p.habits.awaits(false) {
-		p.Changed()
-	}
-}
-
-// Woke must be called when a pod was woken. It does not block.
-func (p *Pool) Woke(uid string) {
-	if uid != "" {
-		p.habits.woke(uid, time.Now())
-	}
-	p.Changed()
-}
-
-// Changed must be called when a pod has fallen asleep or ended, or a wake waits. It does not block.
-func (p *Pool) Changed() {
-	select {
-	case p.changed <- struct{}{}:
-	default:
+		Config: c, failed: make(map[string]time.Time), checked: make(map[string]time.Time),
+		told: make(map[string]bool),
 	}
 }
 
@@ -130,7 +95,7 @@ func (p *Pool) Run(ctx context.Context) {
 		}
 		select {
 		case <-timer:
-		case <-p.changed:
+		case <-p.Demand.changed:
 		case <-ctx.Done():
 		}
 	}
@@ -159,7 +124,7 @@ func (p *Pool) look(ctx context.Context) (again time.Duration) {
 	}
 	n, short := p.room(asleep, cost)
 	ready, drop, next := plan(p.candidates(asleep, now), n)
-	if p.habits.awaited() {
+	if p.Demand.awaited() {
 		if ready = nil; !short {
 			drop = nil
 		}
@@ -200,7 +165,7 @@ func (p *Pool) candidates(asleep []sleep.Mark, now time.Time) (all []candidate) 
 			continue
 		}
 		c := candidate{Mark: m, slept: max(0, now.Sub(m.Since))}
-		c.wish, c.wakes = p.habits.of(m.UID, now)
+		c.wish, c.wakes = p.Demand.of(m.UID, now)
 		all = append(all, c)
 	}
 	return all

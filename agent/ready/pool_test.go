@@ -61,9 +61,14 @@ func (n *node) ready() (all []string) {
 
 // pool returns a pool for that many pods. It leaves 100 MiB free.
 func (n *node) pool(pods int) *Pool {
+	return n.poolFor(NewDemand(false), pods)
+}
+
+// poolFor is pool, for a demand.
+func (n *node) poolFor(d *Demand, pods int) *Pool {
 	return New(Config{
-		Memory: int64(pods) * CreatedCost, Reserve: 100 << 20, Available: func() (int64, error) { return n.free, nil },
-		Waiting: func() int { return n.waiting }, Asleep: n.Asleep,
+		Demand: d, Memory: int64(pods) * CreatedCost, Reserve: 100 << 20,
+		Available: func() (int64, error) { return n.free, nil }, Waiting: func() int { return n.waiting }, Asleep: n.Asleep,
 		Loads: func(context.Context) bool { return n.loads }, Order: n.Order, Told: n.told, Metrics: n,
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -138,7 +143,7 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		n.want(t, "at once", "old")
 		n.asleep = slices.Insert(n.asleep, 0, sleep.Mark{Sandbox: "new", UID: "uid-new", Since: time.Now()})
-		p.Changed()
+		p.Demand.Changed()
 		time.Sleep(2 * settleTime)
 		synctest.Wait()
 		n.want(t, "after a while", "new")
@@ -176,13 +181,13 @@ func TestWishes(t *testing.T) {
 		"a": 0, "b": 10 * time.Second, "c": 20 * time.Second, "d": time.Hour, "e": time.Minute,
 	})
 	p := n.pool(2)
-	p.Wish("uid-a", Always)
-	p.Wish("uid-b", Never)
+	p.Demand.Wish("uid-a", Always)
+	p.Demand.Wish("uid-b", Never)
 	p.look(t.Context())
 	n.want(t, "at first", "a", "c")
-	p.Wish("uid-d", Always)
-	p.Wish("uid-a", Never)
-	p.Wish("uid-b", Auto)
+	p.Demand.Wish("uid-d", Always)
+	p.Demand.Wish("uid-a", Never)
+	p.Demand.Wish("uid-b", Auto)
 	p.look(t.Context())
 	n.want(t, "other wishes", "b", "d")
 	slices.Sort(n.dropped)
@@ -192,8 +197,8 @@ func TestWishes(t *testing.T) {
 	if slices.Sort(n.news); !slices.Equal(n.news, []string{"a", "a", "b", "c", "c", "d"}) {
 		t.Errorf("told of %q", n.news)
 	}
-	if len(p.habits.wish) != 2 {
-		t.Errorf("wishes are kept: %v", p.habits.wish)
+	if len(p.Demand.wish) != 2 {
+		t.Errorf("wishes are kept: %v", p.Demand.wish)
 	}
 }
 
@@ -203,15 +208,14 @@ func TestAwaitWishes(t *testing.T) {
 	n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": 20 * time.Second, "c": 30 * time.Second})
 	n.asleep[0].Ready, n.asleep[1].Ready, n.asleep[2].Ready = false, true, true
 	made := n.ready()
-	p := n.pool(1)
-	p.AwaitWishes()
+	p := n.poolFor(NewDemand(true), 1)
 	p.look(t.Context())
 	n.want(t, "before", made...)
 	n.waiting = 1
 	p.look(t.Context())
 	n.want(t, "while a wake waits")
 	n.waiting = 0
-	p.WishesKnown()
+	p.Demand.WishesKnown()
 	p.look(t.Context())
 	n.want(t, "afterwards", "a")
 }
@@ -221,7 +225,7 @@ func TestFailsFirst(t *testing.T) {
 	n := sleeping(map[string]time.Duration{"a": 10 * time.Second, "b": time.Hour})
 	n.fails["b"] = errors.New("no")
 	p := n.pool(1)
-	p.Wish("uid-b", Always)
+	p.Demand.Wish("uid-b", Always)
 	for range 2 {
 		p.look(t.Context())
 	}
@@ -234,23 +238,23 @@ func TestWokeOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := sleeping(map[string]time.Duration{"a": time.Minute, "b": 2 * time.Minute})
 		p := n.pool(1)
-		p.Woke("uid-b")
+		p.Demand.Woke("uid-b")
 		p.look(t.Context())
 		n.want(t, "one wake, and twice as long asleep", "a")
 		for range 2 * mostWakes {
-			p.Woke("uid-b")
+			p.Demand.Woke("uid-b")
 		}
 		p.look(t.Context())
 		n.want(t, "many wakes", "b")
-		if known := len(p.habits.wakes["uid-b"]); known != mostWakes {
+		if known := len(p.Demand.wakes["uid-b"]); known != mostWakes {
 			t.Errorf("%d wakes are kept, want %d", known, mostWakes)
 		}
 		time.Sleep(wakesFor)
 		p.look(t.Context())
 		n.want(t, "an hour later", "a")
-		p.Woke("uid-c")
-		if len(p.habits.wakes) != 1 {
-			t.Errorf("wakes are kept of %d pods", len(p.habits.wakes))
+		p.Demand.Woke("uid-c")
+		if len(p.Demand.wakes) != 1 {
+			t.Errorf("wakes are kept of %d pods", len(p.Demand.wakes))
 		}
 	})
 }

@@ -4,7 +4,7 @@
 //
 // Restores are the life of a restore: restore.go prepares it, and end.go ends it. A registry has those under way. An
 // opener opens their snapshots. source.go serves one sandbox, from what package loading hands out. Wakes are the
-// restores of pods that sleep.
+// restores of pods that sleep, and Needs say which snapshots those pods need.
 //
 // Restores of root file systems end differently from those of whole pods: see rootfs.go.
 //

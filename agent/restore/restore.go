@@ -38,6 +38,7 @@ type Config struct {
 	Lineage       *snapshots.Lineage
 	Pace          *pace.Pace                                    // by which loading ahead of need gives way
 	Facts         func(context.Context) (snapshot.Facts, error) // of this node
+	Cluster       Cluster                                       // is told about failed restores; nil: there is none
 	Life          *lifetime.Life
 	Metrics       Metrics
 	Logger        *slog.Logger
@@ -81,7 +82,7 @@ type Restores struct {
 
 // New returns the restores of a node. None is under way.
 func New(o Config) *Restores {
-	rs := &Restores{Config: o, log: o.Logger, reports: &reports{life: o.Life}}
+	rs := &Restores{Config: o, log: o.Logger, reports: &reports{cluster: o.Cluster, life: o.Life}}
 	rs.loader = loading.New(loading.Config{Readers: o.Readers, Pace: o.Pace, Life: o.Life, Logger: o.Logger})
 	rs.opener = &opener{readers: o.Readers, loader: rs.loader, facts: o.Facts, volumeLimit: o.VolumeLimit}
 	rs.registry = &registry{
@@ -92,9 +93,6 @@ func New(o Config) *Restores {
 	rs.retries = &retries{runtime: o.Runtime, life: o.Life, log: o.Logger, trying: make(map[string]bool)}
 	return rs
 }
-
-// Join sets the cluster that is told about failed restores. It must be called before any restore, and at most once.
-func (rs *Restores) Join(c Cluster) { rs.reports.cluster = c }
 
 // Tell tells the cluster in the background why a restore failed.
 func (rs *Restores) Tell(ctx context.Context, pod snapshot.PodRef, key snapshot.Key, err error) {

@@ -24,6 +24,7 @@ var saved = snapshot.Key{Namespace: "n", Name: "s"}
 type rig struct {
 	*Restores
 	*Wakes
+	*Needs
 	registry  *registry
 	reminders *asleep.Reminders
 	config    Config
@@ -85,6 +86,7 @@ func (r *rig) next(t *testing.T) {
 	r.config.Marks, r.config.Reminders = marks, r.reminders
 	r.Restores = New(r.config)
 	r.Wakes, r.registry = NewWakes(r.Restores), r.Restores.registry
+	r.Needs = NewNeeds(r.config.Requests, marks, r.reminders)
 }
 
 func (r *rig) end() {

@@ -55,8 +55,9 @@ func TestEndSandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				containerd := &killer{}
-				rs := New(Config{Life: lifetime.New(t.Context()), Runtime: containerd, Logger: journaltest.Quiet})
-				rs.Join(containerd)
+				rs := New(Config{
+					Life: lifetime.New(t.Context()), Runtime: containerd, Cluster: containerd, Logger: journaltest.Quiet,
+				})
 				r := newRestore(record{SandboxID: "sandbox", Scope: tt.scope})
 				r.woken = tt.woken
 				for range 3 { // reads fail one after the other

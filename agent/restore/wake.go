@@ -13,7 +13,6 @@ import (
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc"
 	"diapause.dev/runsc/sidecar"
-	"diapause.dev/runsc/sleep"
 )
 
 // A pod that sleeps has a restore that is prepared before it falls asleep: the shim can wake it without asking. The
@@ -77,9 +76,6 @@ func (ws *Wakes) Unreadable(ctx context.Context, request string) (pod snapshot.P
 	return rec.Pod, err
 }
 
-// Asleep returns the marks of the pods that sleep.
-func (ws *Wakes) Asleep() []sleep.Mark { return ws.marks.All() }
-
 // wakeOf returns the request by which the pod of a sandbox is woken. ok is false if it does not sleep.
 func (ws *Wakes) wakeOf(sandbox string) (rec record, ok bool) {
 	for request, m := range ws.marks.Requests() {
@@ -108,18 +104,6 @@ func (ws *Wakes) SleepsOn(sandbox string) (id snapshots.ID, ok bool) {
 func (ws *Wakes) wakes(request string) bool {
 	r := ws.registry.ofRequest(request)
 	return r != nil && r.fed.Load()
-}
-
-// Needed returns the pod that sleeps, or slept when the node went down, and is woken from the snapshot with this UID,
-// or "". With an empty uid it looks for any snapshot with the key.
-func (ws *Wakes) Needed(k snapshot.Key, uid string) (pod string) {
-	for request := range ws.marks.Requests() {
-		r, err := ws.registry.read(request)
-		if err == nil && r.Key == k && (uid == "" || uid == r.UID) {
-			return r.Pod.String()
-		}
-	}
-	return ws.reminders.Needed(k, uid)
 }
 
 // HoldAsleep holds the snapshots of the pods that an earlier agent has put to sleep. If one cannot be read now, the

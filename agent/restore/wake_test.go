@@ -229,7 +229,7 @@ func TestRetryWake(t *testing.T) {
 			if m, ok := sleep.Marked(dir); !ok || m.Sandbox != "sandbox" || m.UID != "uid" || !m.Since.Equal(since) {
 				t.Errorf("mark %+v, %v", m, ok)
 			}
-			if all := a.Asleep(); len(all) != 1 || filepath.Base(dir) == request {
+			if all := a.config.Marks.All(); len(all) != 1 || filepath.Base(dir) == request {
 				t.Errorf("asleep %+v, by %s", all, dir)
 			}
 			if again, _, err := retry(); again != dir || err != nil {

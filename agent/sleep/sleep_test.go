@@ -59,7 +59,7 @@ func (n *node) Remember(request string) error {
 }
 
 func (n *node) DropWake(request string, _ error)               { n.dropped = append(n.dropped, request) }
-func (n *node) Asleep() []sleep.Mark                           { return n.marks }
+func (n *node) All() []sleep.Mark                              { return n.marks }
 func (n *node) Find(context.Context, string) (*cri.Pod, error) { return pod, nil }
 func (n *node) Slept(p snapshot.PodRef)                        { n.slept = append(n.slept, p.UID) }
 func (n *node) Woke(snapshot.PodRef, string, time.Duration)    {}
@@ -103,19 +103,24 @@ func (noMetrics) Slept(error)         {}
 func (noMetrics) Woke(*localv1.Woken) {}
 func (noMetrics) WakeFailed()         {}
 
-// newSleeps returns the sleeps of a node, whose life ends when wait is called.
-func newSleeps(t *testing.T) (s *Sleeps, n *node, wait func()) {
+// newSleeps returns the sleeps of a node.
+func newSleeps(t *testing.T) (*Sleeps, *node) {
 	t.Helper()
-	n = &node{found: &snapshots.Found{Manifest: &storage.Manifest{}}}
+	n := &node{found: &snapshots.Found{Manifest: &storage.Manifest{}}}
 	n.found.Manifest.Meta.UID = "new"
 	n.found.Manifest.Meta.Origin = snapshot.Origin{SandboxID: pod.ID, PodUID: "uid"}
-	life := lifetime.New(t.Context())
-	s = New(Config{
-		Checkpoints: n, Restores: n, Runtime: n, Snapshots: n, Journal: journaltest.Open(t, t.TempDir()), Life: life,
-		Ready: &n.pool, Metrics: noMetrics{}, Logger: slog.New(slog.DiscardHandler),
-	})
-	s.Join(n)
-	return s, n, life.Wait
+	return New(Config{
+		Checkpoints: n, Restores: n, Runtime: n, Waker: NewWaker(n, n), Ready: &n.pool, Cluster: n, Metrics: noMetrics{},
+		Logger: slog.New(slog.DiscardHandler),
+	}), n
+}
+
+// newCollector returns the collector of a node, whose life ends when wait is called.
+func newCollector(t *testing.T) (c *Collector, n *node, wait func()) {
+	t.Helper()
+	n, life := &node{}, lifetime.New(t.Context())
+	log := slog.New(slog.DiscardHandler)
+	return NewCollector(n, journaltest.Open(t, t.TempDir()), NewWaker(n, n), life, log), n, life.Wait
 }
 
 func (n *node) verbs() (all []sleep.Verb) {
@@ -126,11 +131,10 @@ func (n *node) verbs() (all []sleep.Verb) {
 }
 
 func TestSleep(t *testing.T) {
-	s, n, wait := newSleeps(t)
+	s, n := newSleeps(t)
 	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{Target: "pod"}); err != nil {
 		t.Fatal(err)
 	}
-	wait()
 	if !slices.Equal(n.verbs(), []sleep.Verb{sleep.Watch, sleep.Fall}) || !slices.Equal(n.slept, []string{"uid"}) {
 		t.Errorf("orders %q, told of %q", n.verbs(), n.slept)
 	}
@@ -144,7 +148,7 @@ func TestSleep(t *testing.T) {
 
 // TestSleepRefused has the shim refuse: what was prepared for the wake is dropped, unless only the answer was lost.
 func TestSleepRefused(t *testing.T) {
-	s, n, _ := newSleeps(t)
+	s, n := newSleeps(t)
 	n.refuse = sleep.ErrTraffic
 	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); !errors.Is(err, sleep.ErrTraffic) {
 		t.Errorf("error %v", err)
@@ -152,18 +156,17 @@ func TestSleepRefused(t *testing.T) {
 	if !slices.Equal(n.dropped, []string{"request"}) || len(n.slept)+len(n.remembered) > 0 || n.verbs()[2] != sleep.Stay {
 		t.Errorf("dropped %q, orders %q, told of %q", n.dropped, n.verbs(), n.slept)
 	}
-	s, n, wait := newSleeps(t)
+	s, n = newSleeps(t)
 	n.refuse, n.marks = context.DeadlineExceeded, []sleep.Mark{{Sandbox: pod.ID, UID: "uid"}}
 	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil || len(n.dropped) > 0 ||
 		len(n.remembered) != 1 {
 		t.Errorf("error %v, dropped %q, remembered %q", err, n.dropped, n.remembered)
 	}
-	wait()
 }
 
 // TestSleepRestless has a container be about to start: the pod is watched no longer, and does not fall asleep.
 func TestSleepRestless(t *testing.T) {
-	s, n, _ := newSleeps(t)
+	s, n := newSleeps(t)
 	n.restless = sleep.ErrInUse
 	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); !errors.Is(err, sleep.ErrInUse) {
 		t.Errorf("error %v", err)
@@ -175,7 +178,7 @@ func TestSleepRestless(t *testing.T) {
 
 // TestEarlier removes the snapshots of sleeps that an earlier agent has made, once their pods are awake.
 func TestEarlier(t *testing.T) {
-	s, n, _ := newSleeps(t)
+	c, n, _ := newCollector(t)
 	n.marks = []sleep.Mark{{Sandbox: "asleep"}}
 	for id, r := range map[string]journal.Record{
 		"01": {UID: "awake", Passing: true, SandboxID: "awake", Stage: journal.StageReplicated},
@@ -186,12 +189,12 @@ func TestEarlier(t *testing.T) {
 		},
 	} {
 		r.ID, r.Key = id, snapshot.Key{Namespace: "default", Name: r.UID}
-		if err := s.Journal.Put(&r); err != nil {
+		if err := c.journal.Put(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
-		s.RemoveEarlier(t.Context())
+		c.RemoveEarlier(t.Context())
 	}
 	if want := []snapshot.Key{{Namespace: "default", Name: "awake"}}; !slices.Equal(n.deleted, want) {
 		t.Errorf("removed %v, want %v", n.deleted, want)
@@ -201,7 +204,7 @@ func TestEarlier(t *testing.T) {
 // TestFormer removes the snapshots of former sleeps: those of the same pod that were given no name and are in their
 // store. Each is removed once. As long as the newest snapshot is not in that store, all of them stay.
 func TestFormer(t *testing.T) {
-	s, n, wait := newSleeps(t)
+	c, n, wait := newCollector(t)
 	for i, r := range []journal.Record{
 		{UID: "a", SandboxID: pod.ID},
 		{UID: "gone", SandboxID: pod.ID},
@@ -218,21 +221,18 @@ func TestFormer(t *testing.T) {
 		if r.Stage == "" {
 			r.Stage = journal.StageReplicated
 		}
-		if err := s.Journal.Put(&r); err != nil {
+		if err := c.journal.Put(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.Changed(s.Journal.Get("new"))
-	if _, err := s.Sleep(t.Context(), t.Context(), checkpoint.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	c.Changed(c.journal.Get("new"))
 	if wait(); len(n.deleted) > 0 {
 		t.Errorf("removed %v for one that is on the node alone", n.deleted)
 	}
-	newest := s.Journal.Get("new")
+	newest := c.journal.Get("new")
 	newest.Stage = journal.StageReplicated
 	for range 2 {
-		s.Changed(newest)
+		c.Changed(newest)
 		wait()
 	}
 	slices.SortFunc(n.deleted, func(a, b snapshot.Key) int { return len(a.Name) - len(b.Name) })
@@ -246,7 +246,7 @@ func TestFormer(t *testing.T) {
 
 // TestReady: who keeps pods ready is told of a wake, and the cluster of pods that are ready.
 func TestReady(t *testing.T) {
-	s, n, _ := newSleeps(t)
+	s, n := newSleeps(t)
 	n.marks = []sleep.Mark{{Sandbox: "a", UID: "uid-a", Ready: true}, {Sandbox: "b", UID: "uid-b"}}
 	for _, sandbox := range []string{"a", "b", "gone"} {
 		s.ReadyChanged(sandbox)
@@ -268,7 +268,7 @@ func TestSleepsOn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, n, _ := newSleeps(t)
+			s, n := newSleeps(t)
 			p := snapshot.PodRef{Namespace: "default", Name: "pod", UID: "uid"}
 			n.marks = []sleep.Mark{{Sandbox: "sandbox", UID: "uid"}}
 			s.SleepsOn(p, "sandbox", errors.New("no such file: app.log"))

@@ -28,7 +28,7 @@ type Found struct {
 // which know nothing of it. Its methods may be called concurrently.
 type Catalog struct {
 	stored        // what lies in the cluster's stores
-	*remover      // removing
+	*Remover      // removing
 	*verifier     // verifying and repairing
 	*replications // requests to store snapshots elsewhere
 
@@ -39,16 +39,15 @@ type Catalog struct {
 	damage  *spoolDamage
 }
 
-// NewCatalog returns the catalog of a node's stores. It calls changed with each record that it changes in the journal.
-// It calls wake when a replication may be retried.
-func NewCatalog(s *Stores, readers *Readers, j *journal.Journal, b *Backlog, changed func(*journal.Record),
-	wake func(),
-) *Catalog {
+// NewCatalog returns the catalog of the stores from which a remover removes. It calls changed with each record that it
+// changes in the journal. It calls wake when a replication may be retried.
+func NewCatalog(rm *Remover, j *journal.Journal, b *Backlog, changed func(*journal.Record), wake func()) *Catalog {
+	s := rm.stores
 	damage := &spoolDamage{spool: s.spool, log: s.log}
 	r := &replications{stores: s, journal: j, backlog: b, changed: changed}
 	return &Catalog{
-		stored: stored{s}, stores: s, readers: readers, journal: j, backlog: b, damage: damage, replications: r,
-		remover:  &remover{stores: s, readers: readers},
+		stored: stored{s}, stores: s, readers: rm.readers, journal: j, backlog: b, damage: damage, replications: r,
+		Remover:  rm,
 		verifier: &verifier{stores: s, damage: damage, replications: r, wake: wake, log: s.log},
 	}
 }

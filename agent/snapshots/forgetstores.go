@@ -57,9 +57,9 @@ func (s *Stores) forgetStores(ctx context.Context, j *journal.Journal) error {
 // referred returns the names of the files of stores to which the journal or the cluster refers.
 func (s *Stores) referred(ctx context.Context, j *journal.Journal) (map[string]bool, error) {
 	var locations []string
-	if s.cluster != nil {
+	if s.o.Cluster != nil {
 		var err error
-		if locations, err = s.cluster.Referred(ctx); err != nil {
+		if locations, err = s.o.Cluster.Referred(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -33,12 +33,12 @@ func TestGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newRig(t, nil)
 			asleep := true
-			a.catalog.Guard(func(key snapshot.Key, uid string) string {
+			a.asleep = func(key snapshot.Key, uid string) string {
 				if asleep && key == k && (uid == "" || uid == "uid") {
 					return "n/sleeper"
 				}
 				return ""
-			})
+			}
 			replicated(t, a, 1, k.Name, "uid")
 			putData(t, a.stores.spool, k.Name, "uid")
 			putData(t, a.own(t), k.Name, "uid")

@@ -124,7 +124,7 @@ func TestForgetDeleted(t *testing.T) {
 		}
 	}
 	a.stores.cache.tidied = time.Time{}
-	a.stores.cluster = &removals{store: "gs://"}
+	a.stores.o.Cluster = &removals{store: "gs://"}
 	if err := a.stores.forgetDeleted(t.Context()); !errors.Is(err, errkind.ErrInvalid) || c.Bytes() != want {
 		t.Errorf("with a store that cannot be listed: %v, %d bytes", err, c.Bytes())
 	}

@@ -10,16 +10,23 @@ import (
 	"diapause.dev/storage"
 )
 
-// remover removes snapshots from the spool and from stores, except those that sleeping pods or restores need.
-type remover struct {
+// Remover removes snapshots from the spool and from stores, except those that sleeping pods or restores need. Its
+// methods may be called concurrently.
+type Remover struct {
 	stores  *Stores
 	readers *Readers
 	needed  func(k snapshot.Key, uid string) (pod string) // or nil
 }
 
+// NewRemover returns what removes the snapshots of a node. Needed says which pod needs a snapshot: one that sleeps, and
+// is nowhere else. It returns "" for none. If needed is nil, no pod does.
+func NewRemover(s *Stores, readers *Readers, needed func(k snapshot.Key, uid string) (pod string)) *Remover {
+	return &Remover{stores: s, readers: readers, needed: needed}
+}
+
 // Delete removes a snapshot from all stores and from the spool, and the packs that only it used. If the cluster knows
 // the snapshot, the cluster removes it.
-func (c *remover) Delete(ctx context.Context, k snapshot.Key) error {
+func (c *Remover) Delete(ctx context.Context, k snapshot.Key) error {
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
 	}
@@ -30,8 +37,8 @@ func (c *remover) Delete(ctx context.Context, k snapshot.Key) error {
 		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k,
 			errkind.ErrInUse)
 	}
-	if c.stores.cluster != nil {
-		if known, err := c.stores.cluster.Remove(ctx, k); known || err != nil {
+	if c.stores.o.Cluster != nil {
+		if known, err := c.stores.o.Cluster.Remove(ctx, k); known || err != nil {
 			return err
 		}
 	}
@@ -84,7 +91,7 @@ func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string
 // Remove removes the snapshot with this UID from the spool and from the store at a location, to which it was to be
 // replicated. It is no error if neither has it. Remove waits for a replication under way. With an empty uid it removes
 // any snapshot with the key.
-func (c *remover) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
+func (c *Remover) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
 	if err := c.guard(k, uid); err != nil {
 		return err
 	}
@@ -106,7 +113,7 @@ func (c *remover) Remove(ctx context.Context, k snapshot.Key, uid, location stri
 // Withdraw removes the snapshot with this UID from the spool, even while a restore reads it. It waits for a replication
 // under way; afterwards none begins. It fails while a pod sleeps that needs the snapshot. It is no error if the spool
 // does not have it. With an empty uid it removes any snapshot with the key.
-func (c *remover) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
+func (c *Remover) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
 	if err := c.guard(k, uid); err != nil {
 		return err
 	}
@@ -115,7 +122,7 @@ func (c *remover) Withdraw(ctx context.Context, k snapshot.Key, uid string) erro
 
 // Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it, or a pod
 // sleeps that needs it. It is no error if there is no copy. With an empty uid it removes any snapshot with the key.
-func (c *remover) Forget(ctx context.Context, k snapshot.Key, uid string) error {
+func (c *Remover) Forget(ctx context.Context, k snapshot.Key, uid string) error {
 	if there, err := c.stores.spool.Has(ctx, k); err != nil || !there {
 		return err
 	}
@@ -129,7 +136,7 @@ func (c *remover) Forget(ctx context.Context, k snapshot.Key, uid string) error 
 }
 
 // fromSpool removes a snapshot from the spool. It is no error if the spool does not have it.
-func (c *remover) fromSpool(ctx context.Context, k snapshot.Key, uid string) error {
+func (c *Remover) fromSpool(ctx context.Context, k snapshot.Key, uid string) error {
 	release, err := c.stores.moving.Lock(ctx, k.String())
 	if err != nil {
 		return err
@@ -141,12 +148,8 @@ func (c *remover) fromSpool(ctx context.Context, k snapshot.Key, uid string) err
 	return nil
 }
 
-// Guard sets what says which pod needs a snapshot: one that sleeps, and is nowhere else. It returns "" for none. It
-// must be called before the first removal, and at most once.
-func (c *remover) Guard(needed func(k snapshot.Key, uid string) (pod string)) { c.needed = needed }
-
 // guard returns an error if a pod that sleeps needs the snapshot with this UID; if uid is empty, any with the key.
-func (c *remover) guard(k snapshot.Key, uid string) error {
+func (c *Remover) guard(k snapshot.Key, uid string) error {
 	if c.needed == nil {
 		return nil
 	}

@@ -26,6 +26,7 @@ type rig struct {
 	replicator *Replicator
 	evictor    *Evictor
 	life       *lifetime.Life
+	asleep     func(k snapshot.Key, uid string) (pod string) // says which pod needs a snapshot; nil: none
 
 	mu   sync.Mutex
 	told []journal.Request // what the cluster was told about requests
@@ -44,6 +45,7 @@ func newRigWith(t *testing.T, cluster Cluster, o Options) *rig {
 	t.Helper()
 	bell := NewBell()
 	o.StateDir, o.Store, o.Opened, o.Logger = t.TempDir(), "dir:"+madeStore(t), bell.Ring, journaltest.Quiet
+	o.Cluster = cluster
 	stores, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -53,9 +55,6 @@ func newRigWith(t *testing.T, cluster Cluster, o Options) *rig {
 		life: lifetime.New(t.Context()), heard: make(chan struct{}, 1),
 	}
 	a.journal, a.journalDir = journaltest.New(t)
-	if cluster != nil {
-		stores.Join(cluster)
-	}
 	a.begin(bell)
 	t.Cleanup(func() {
 		a.life.End(errkind.ErrStopping)
@@ -70,9 +69,17 @@ func newRigWith(t *testing.T, cluster Cluster, o Options) *rig {
 // begin makes the parts that do not outlive an agent.
 func (a *rig) begin(bell Bell) {
 	a.readers = OpenReaders(a.stores, a.life)
-	a.catalog = NewCatalog(a.stores, a.readers, a.journal, a.backlog, a.changed, bell.Ring)
+	a.catalog = NewCatalog(NewRemover(a.stores, a.readers, a.needed), a.journal, a.backlog, a.changed, bell.Ring)
 	a.replicator = NewReplicator(a.catalog, a.unsettled, keylock.New(), bell)
 	a.evictor = NewEvictor(a.catalog)
+}
+
+// needed returns the pod that needs a snapshot, or "".
+func (a *rig) needed(k snapshot.Key, uid string) (pod string) {
+	if a.asleep == nil {
+		return ""
+	}
+	return a.asleep(k, uid)
 }
 
 func (a *rig) changed(r *journal.Record) {

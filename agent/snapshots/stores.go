@@ -48,6 +48,7 @@ type Options struct {
 	AcceptNetworkDirectory bool
 	// Credentials is a directory with the credentials of buckets, see place.Access.
 	Credentials string
+	Cluster     Cluster                               // names further stores; nil: there is none
 	Opened      func()                                // called when a store has been opened
 	Measure     func(storage.Backend) storage.Backend // nil: stores are not measured
 	Logger      *slog.Logger
@@ -63,8 +64,7 @@ type Stores struct {
 	cache *blockCache // nil: none
 	own   *Remote
 	// moving keeps a snapshot to one replication, removal, eviction or repair at a time.
-	moving  *keylock.Locks
-	cluster Cluster // or nil
+	moving *keylock.Locks
 
 	mu    sync.Mutex
 	named map[string]*Remote // by location
@@ -109,9 +109,6 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 	}
 	return s, nil
 }
-
-// Join adds the stores that a cluster names. It must be called before any other method, and at most once.
-func (s *Stores) Join(c Cluster) { s.cluster = c }
 
 // cleanStateDir removes what interrupted replacements of files have left.
 func (s *Stores) cleanStateDir() error {
@@ -261,10 +258,10 @@ func (s *Stores) Everywhere(ctx context.Context) ([]*storage.Store, error) {
 
 // Learn adds the stores that the cluster names to those of All.
 func (s *Stores) Learn(ctx context.Context) error {
-	if s.cluster == nil {
+	if s.o.Cluster == nil {
 		return nil
 	}
-	locations, err := s.cluster.Stores(ctx)
+	locations, err := s.o.Cluster.Stores(ctx)
 	errs := []error{err}
 	for _, location := range locations {
 		_, err := s.At(location)

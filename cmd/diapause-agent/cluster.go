@@ -45,8 +45,8 @@ func (c *clusterFlags) registerAccess(f *pflag.FlagSet) {
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the program's pod)")
 }
 
-// join makes the agent a member of its cluster. It returns nil if there is none.
-func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, error) {
+// of returns the cluster that the agent belongs to. It returns nil if there is none.
+func (c *clusterFlags) of(cfg agent.Config) (*kube.Config, error) {
 	if !c.kubernetes {
 		return nil, nil
 	}
@@ -54,15 +54,7 @@ func (c *clusterFlags) join(a *agent.Agent, cfg agent.Config) (*kube.Cluster, er
 	if err != nil {
 		return nil, fmt.Errorf("--kubernetes: %w", err)
 	}
-	k, err := kube.New(kube.Config{
-		RestConfig: rc, NodeName: cfg.Node, Namespace: c.ofAgents(), Store: cfg.Store, StateDir: cfg.StateDir,
-		OrphanAge: c.orphanAge, Metrics: a.Metrics(), Logger: cfg.Logger,
-	}, a.Node())
-	if err != nil {
-		return nil, err
-	}
-	a.Join(k)
-	return k, nil
+	return &kube.Config{RestConfig: rc, Namespace: c.ofAgents(), OrphanAge: c.orphanAge}, nil
 }
 
 // config returns how to reach the API server, under the name that the program gives itself.

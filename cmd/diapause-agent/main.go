@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	_ "golang.org/x/crypto/x509roots/fallback" // authorities to trust where the image or the node has no certificates
-	"golang.org/x/sync/errgroup"
 
 	"diapause.dev/agent"
 	"diapause.dev/agent/place"
@@ -154,11 +153,15 @@ func run(ctx context.Context, cfg agent.Config, cluster clusterFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("must run as root")
 	}
+	var err error
+	if cfg.Cluster, err = cluster.of(cfg); err != nil {
+		return err
+	}
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, a, cfg, cluster)
+	err = a.Run(ctx)
 	if closeErr := a.Close(); err == nil {
 		err = closeErr
 	}
@@ -198,18 +201,4 @@ func check(cfg agent.Config) error {
 		return fmt.Errorf("--capture-time %v: want a time greater than 0", cfg.CaptureTime)
 	}
 	return nil
-}
-
-// serve runs the agent and its work for the cluster. It returns when both have ended.
-func serve(ctx context.Context, a *agent.Agent, cfg agent.Config, cluster clusterFlags) error {
-	k, err := cluster.join(a, cfg)
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.Run(ctx) })
-	if k != nil {
-		g.Go(func() error { return k.Run(ctx) })
-	}
-	return g.Wait()
 }

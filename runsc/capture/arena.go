@@ -39,22 +39,34 @@ type source struct {
 	mapping *Mapping // nil: it is read through fd
 }
 
-// NewArena returns an arena with room for limit bytes. It populates the first warm bytes now, so that they cost
-// no page fault during the pause. What does not fit goes to a nameless file in dir, encrypted if encrypt is set.
-// The arena copies the memory file of mapping from the mapping, and closes it. Mapping may be nil.
-func NewArena(warm, limit int64, dir string, encrypt bool, mapping *Mapping) (*Arena, error) {
-	a := &Arena{files: make(map[int]source), mapping: mapping}
-	if limit > 0 {
+// ArenaOptions say what an arena takes, and from where it copies.
+type ArenaOptions struct {
+	Limit   int64  // bytes of memory
+	Warm    int64  // bytes of it that are populated at once, so that they cost no page fault during the pause
+	Dir     string // for a nameless file, which takes what does not fit
+	Encrypt bool   // this file is encrypted
+	// Most is how many bytes pages.img may have. A Capture that goes beyond them fails with ErrOutgrown. 0: any number.
+	Most int64
+	// Mapping, if set, is of the memory file that holds most pages: these are copied from it. The arena closes it.
+	Mapping *Mapping
+	// Baseline, if set, is of the same mapping. Only pages are copied that have changed since they were added to it.
+	Baseline *Baseline
+}
+
+// NewArena returns an arena. Its options' mapping is closed by Close or, after an error, at once.
+func NewArena(o ArenaOptions) (*Arena, error) {
+	a := &Arena{most: o.Most, files: make(map[int]source), mapping: o.Mapping, baseline: o.Baseline}
+	if limit := o.Limit; limit > 0 {
 		mem, err := unix.Mmap(-1, 0, int(limit), unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("reserve %d bytes for the arena: %w", limit, err), a.Close())
 		}
 		a.mem = mem
-		a.warm(min(warm, limit))
+		a.warm(min(o.Warm, limit))
 	}
 	var err error
-	if a.overflow, err = newOverflow(dir, encrypt); err != nil {
+	if a.overflow, err = newOverflow(o.Dir, o.Encrypt); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
@@ -62,10 +74,6 @@ func NewArena(warm, limit int64, dir string, encrypt bool, mapping *Mapping) (*A
 
 // ErrOutgrown means that a sandbox has more to save than it may have.
 var ErrOutgrown = errors.New("the sandbox has grown too much since its checkpoint began")
-
-// Bound makes every Capture fail with ErrOutgrown that goes beyond the first n bytes of pages.img. It must be called
-// before the first Capture.
-func (a *Arena) Bound(n int64) { a.most = n }
 
 // warm populates the first n bytes, with huge pages if the kernel has any: they make this and the copy cheaper. A
 // failure costs only time: the pages fault in later.
@@ -90,10 +98,6 @@ func (a *Arena) Register(file, fd int, _ uint64) error {
 	a.files[file] = src
 	return nil
 }
-
-// Reuse makes every Capture copy only pages that have changed since they were added to the baseline, which must be of
-// the same mapping. It must be called before the first Capture.
-func (a *Arena) Reuse(b *Baseline) { a.baseline = b }
 
 // read fills p from off on.
 func (s source) read(p []byte, off int64) error {

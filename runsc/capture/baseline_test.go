@@ -107,12 +107,11 @@ func TestReuse(t *testing.T) {
 	for page, to := range map[int]byte{10: 200, 13: 201, 24: 202, 40: 203} { // 13 and 24 have come
 		writePage(t, fd, page, to)
 	}
-	a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
+	a, err := NewArena(ArenaOptions{Limit: 1 << 20, Dir: t.TempDir(), Mapping: m, Baseline: base})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	a.Reuse(base)
 	if err := a.Register(0, fd, 64*pageSize); err != nil {
 		t.Fatal(err)
 	}
@@ -145,11 +144,12 @@ func TestReuseRandom(t *testing.T) {
 			base.mustRound(t, f, []Store{s.store, nothing}[random.IntN(2)])
 			change()
 		}
-		a, err := NewArena(0, 64*pageSize, t.TempDir(), random.IntN(2) == 0, m)
+		a, err := NewArena(ArenaOptions{
+			Limit: 64 * pageSize, Dir: t.TempDir(), Encrypt: random.IntN(2) == 0, Mapping: m, Baseline: base,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Reuse(base)
 		if err := a.Register(0, fd, pages*pageSize); err != nil {
 			t.Fatal(err)
 		}
@@ -231,12 +231,11 @@ func TestHostileOrder(t *testing.T) {
 	f, m, base := based(t, fd, 16*pageSize)
 	s := &chunkStore{}
 	base.mustRound(t, f, s.store)
-	a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
+	a, err := NewArena(ArenaOptions{Limit: 1 << 20, Dir: t.TempDir(), Mapping: m, Baseline: base})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	a.Reuse(base)
 	if err := a.Register(0, fd, 16*pageSize); err != nil {
 		t.Fatal(err)
 	}
@@ -258,12 +257,11 @@ func TestHostileTruncatedWhileCompared(t *testing.T) {
 	f, m, base := based(t, fd, 65536)
 	s := &chunkStore{}
 	base.mustRound(t, f, s.store)
-	a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
+	a, err := NewArena(ArenaOptions{Limit: 1 << 20, Dir: t.TempDir(), Mapping: m, Baseline: base})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	a.Reuse(base)
 	if err := errors.Join(a.Register(0, fd, 4*pageSize), unix.Ftruncate(fd, pageSize)); err != nil {
 		t.Fatal(err)
 	}

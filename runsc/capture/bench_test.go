@@ -55,7 +55,7 @@ func warmArena(b *testing.B, fd int, size int64, mapped bool) *Arena {
 			b.Fatal(err)
 		}
 	}
-	a, err := NewArena(size, size, b.TempDir(), false, m)
+	a, err := NewArena(ArenaOptions{Warm: size, Limit: size, Dir: b.TempDir(), Mapping: m})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,12 +101,11 @@ func BenchmarkReuse(b *testing.B) {
 	if _, err := base.Round(b.Context(), f, nil, stored); err != nil {
 		b.Fatal(err)
 	}
-	a, err := NewArena(0, 0, b.TempDir(), false, m)
+	a, err := NewArena(ArenaOptions{Dir: b.TempDir(), Mapping: m, Baseline: base})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer a.Close()
-	a.Reuse(base)
 	if err := a.Register(0, fd, size); err != nil {
 		b.Fatal(err)
 	}

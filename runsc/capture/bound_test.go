@@ -14,12 +14,11 @@ import (
 func TestHostileSparseMemory(t *testing.T) {
 	const size = 1 << 20
 	fd := memfd(t, size/4096)
-	a, err := NewArena(0, 8192, t.TempDir(), false, nil)
+	a, err := NewArena(ArenaOptions{Limit: 8192, Most: 16384, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = a.Close() }) // nothing is lost
-	a.Bound(16384)
 	if err := a.Register(0, fd, size); err != nil {
 		t.Fatal(err)
 	}
@@ -39,14 +38,13 @@ func TestHostileSparseMemory(t *testing.T) {
 func TestHostileSmallFiles(t *testing.T) {
 	full := errors.New("full")
 	var taken int64
-	c := New(snapshot.WholePod, Discard{}, 65536)
-	c.Bound(func(n int64) error {
+	c := New(Options{Scope: snapshot.WholePod, Pages: Discard{}, Chunk: 65536, Take: func(n int64) error {
 		if taken+n > 16<<20 {
 			return full
 		}
 		taken += n
 		return nil
-	})
+	}})
 	f := newSmallFile(c, nil)
 	for size := 1 << 20; size <= 16<<20; size += 1 << 20 {
 		if err := f.grow(size); err != nil {

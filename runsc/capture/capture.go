@@ -45,7 +45,7 @@ type Capture struct {
 
 	meanwhile *meanwhile // nil: there is no other work during the pause
 
-	bound func(n int64) error // or nil: see Bound
+	bound func(n int64) error // or nil: see Options.Take
 
 	mu      sync.Mutex
 	files   map[string]file
@@ -58,17 +58,31 @@ type Capture struct {
 	done chan struct{} // closed when Serve has ended
 }
 
-// New returns a capture of an image with the given scope. Its pages go to pages, in runs of at most chunk bytes, which
-// must be a multiple of the size of a page.
-func New(scope snapshot.Scope, pages Pages, chunk int64) *Capture {
-	return &Capture{
-		pages: pages, chunk: chunk, small: smallFiles(scope), files: make(map[string]file), done: make(chan struct{}),
-	}
+// Options say what is captured.
+type Options struct {
+	Scope snapshot.Scope // of the image
+	Pages Pages          // takes the image's pages
+	Chunk int64          // limit of a run of pages, in bytes; a multiple of the size of a page
+	// Take, if set, is called before the image files that are kept whole take n more bytes of memory. If it fails, so does
+	// the save. The calls come one at a time.
+	Take func(n int64) error
+	// Meanwhile, if set, is called once the sandbox is paused and has flushed to its files what it held back. The sandbox
+	// stays paused until Meanwhile returns. If it fails, the save fails and the sandbox runs on. Its context ends when the
+	// sentry hangs up.
+	Meanwhile func(context.Context) error
 }
 
-// Bound has take called before the image files that are kept whole take n more bytes of memory. If it fails, so does
-// the save. The calls come one at a time. Bound must be called before Serve.
-func (c *Capture) Bound(take func(n int64) error) { c.bound = take }
+// New returns a capture of an image.
+func New(o Options) *Capture {
+	c := &Capture{
+		pages: o.Pages, chunk: o.Chunk, bound: o.Take, small: smallFiles(o.Scope), files: make(map[string]file),
+		done: make(chan struct{}),
+	}
+	if o.Meanwhile != nil {
+		c.meanwhile = newMeanwhile(o.Meanwhile)
+	}
+	return c
+}
 
 // take takes n more bytes of memory.
 func (c *Capture) take(n int64) error {

@@ -47,7 +47,7 @@ func TestMapping(t *testing.T) {
 	if after := blocks(t, fd); after != before {
 		t.Errorf("mapping allocated: %d blocks, were %d", after, before)
 	}
-	a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
+	a, err := NewArena(ArenaOptions{Limit: 1 << 20, Dir: t.TempDir(), Mapping: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestTruncatedMemoryFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a, err := NewArena(0, 1<<20, t.TempDir(), false, m)
+		a, err := NewArena(ArenaOptions{Limit: 1 << 20, Dir: t.TempDir(), Mapping: m})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,13 +15,11 @@ type meanwhile struct {
 	end   context.CancelFunc
 }
 
-// Meanwhile has f called once the sandbox is paused and has flushed to its files what it held back. The sandbox
-// stays paused until f returns. If f fails, the save fails and the sandbox runs on. The context of f ends when
-// the sentry hangs up. Call Meanwhile before Serve, and at most once.
-func (c *Capture) Meanwhile(f func(context.Context) error) {
+// newMeanwhile returns work that has not begun: see Options.Meanwhile.
+func newMeanwhile(f func(context.Context) error) *meanwhile {
 	m := &meanwhile{work: f, done: make(chan struct{})}
 	m.ctx, m.end = context.WithCancel(context.Background())
-	c.meanwhile = m
+	return m
 }
 
 // begin starts the work. It is called when the sentry begins to save its memory, its last step.
@@ -57,7 +55,7 @@ func (m *meanwhile) stop() {
 	<-m.done
 }
 
-// MeanwhileErr returns the error of the work that Meanwhile was given. While the work is running it returns nil.
+// MeanwhileErr returns the error of the work of Options.Meanwhile. While the work is running it returns nil.
 func (c *Capture) MeanwhileErr() error {
 	if c.meanwhile == nil {
 		return nil

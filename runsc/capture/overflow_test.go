@@ -56,7 +56,7 @@ func TestOverflow(t *testing.T) {
 // captured returns an arena that has taken a memory file of size bytes, and the runs.
 func captured(t *testing.T, fd int, size, limit int64, encrypt bool) (*Arena, []Run) {
 	t.Helper()
-	a, err := NewArena(0, limit, t.TempDir(), encrypt, nil)
+	a, err := NewArena(ArenaOptions{Limit: limit, Dir: t.TempDir(), Encrypt: encrypt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func BenchmarkOverflow(b *testing.B) {
 		b.Run(fmt.Sprintf("encrypt=%v", encrypt), func(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
-				a, err := NewArena(0, 0, b.TempDir(), encrypt, nil)
+				a, err := NewArena(ArenaOptions{Dir: b.TempDir(), Encrypt: encrypt})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -201,7 +201,7 @@ func BenchmarkOverflowRead(b *testing.B) {
 	fd, _ := newMemory(b, size)
 	for _, encrypt := range []bool{false, true} {
 		b.Run(fmt.Sprintf("encrypt=%v", encrypt), func(b *testing.B) {
-			a, err := NewArena(0, 0, b.TempDir(), encrypt, nil)
+			a, err := NewArena(ArenaOptions{Dir: b.TempDir(), Encrypt: encrypt})
 			if err != nil {
 				b.Fatal(err)
 			}

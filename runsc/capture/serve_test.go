@@ -82,12 +82,12 @@ func FuzzServe(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ours, theirs := pair(t)
-		arena, err := capture.NewArena(0, 2*page, dir, false, nil)
+		arena, err := capture.NewArena(capture.ArenaOptions{Limit: 2 * page, Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer arena.Close()
-		c := capture.New(snapshot.WholePod, arena, 2*page)
+		c := capture.New(capture.Options{Scope: snapshot.WholePod, Pages: arena, Chunk: 2 * page})
 		go c.Serve(ours)
 		drained := make(chan struct{})
 		go drain(theirs, drained)

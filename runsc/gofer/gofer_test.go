@@ -49,10 +49,7 @@ func (a *agent) Checkpoint(o sidecar.Options, conn *sidecar.Conn) error {
 	if o.Direction == sidecar.RootfsCheckpoint {
 		scope = snapshot.RootfsOnly
 	}
-	c := capture.New(scope, a.pages, 2*page)
-	if a.meanwhile != nil {
-		c.Meanwhile(a.meanwhile)
-	}
+	c := capture.New(capture.Options{Scope: scope, Pages: a.pages, Chunk: 2 * page, Meanwhile: a.meanwhile})
 	a.taken <- c
 	if err := conn.Welcome(nil); err != nil {
 		return err
@@ -148,7 +145,7 @@ const page = 4096
 // TestCheckpoint saves three files through a sidecar. Some of the pages do not fit the arena.
 func TestCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	arena, err := capture.NewArena(1<<20, 3*page, t.TempDir(), true, nil)
+	arena, err := capture.NewArena(capture.ArenaOptions{Warm: 1 << 20, Limit: 3 * page, Dir: t.TempDir(), Encrypt: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +199,7 @@ func pagesIn(t *testing.T, arena *capture.Arena, im *capture.Image) (all []byte)
 // TestRootfsCheckpoint saves the files of root file systems. A file of a sandbox's state is refused.
 func TestRootfsCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	arena, err := capture.NewArena(0, 1<<20, t.TempDir(), false, nil)
+	arena, err := capture.NewArena(capture.ArenaOptions{Limit: 1 << 20, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,8 @@ func TestLayers(t *testing.T) {
 // below does it, and the next one knows which bytes a sandbox needs, and which snapshots there are. What is a directory
 // with a slash at its end stands for all packages below it. What is not here is on the ground.
 var agentFloors = [][]string{
-	{"agent", "agent/kube"}, // make the parts and connect them
-	{"agent/local", "agent/kube/"},
+	{"agent"}, // makes the parts and connects them
+	{"agent/local", "agent/kube", "agent/kube/"},
 	{"agent/sleep"},
 	{"agent/checkpoint", "agent/restore", "agent/newpods"},
 	{"agent/checkpoint/", "agent/loading", "agent/workingset", "agent/asleep", "agent/volumes", "agent/lives", "agent/storemetrics"},

@@ -12,7 +12,6 @@ import (
 
 	"diapause.dev/agent/budget"
 	"diapause.dev/api/snapshot"
-	"diapause.dev/runsc/capture"
 )
 
 // growth is how many bytes more than twice its present size an image may get until it is captured. Without a bound, a
@@ -55,6 +54,9 @@ func (r *Room) Leave() {
 
 // Arena returns the limit of the arena, in bytes. It is known once TakeMemory has returned.
 func (r *Room) Arena() int64 { return r.arena }
+
+// MostPages returns how many bytes the sandbox's pages may have.
+func (r *Room) MostPages() int64 { return r.mostPages }
 
 // WriterMemory returns how much memory the writer of the image may hold, in bytes.
 func (r *Room) WriterMemory() int64 { return pool(r.arena) }
@@ -140,17 +142,16 @@ func (r *Room) promise(disk, backlog int64, stays string) error {
 	return nil
 }
 
-// Bound bounds what the sandbox sends while it is captured: pages, and image files that are kept whole. Beyond what was
-// set aside for these files, the checkpoint's share grows.
-func (r *Room) Bound(arena *capture.Arena, c *capture.Capture) {
-	arena.Bound(r.mostPages)
+// SmallFiles returns what takes memory for the image files that are kept whole. Beyond what was set aside for these
+// files, the checkpoint's share grows.
+func (r *Room) SmallFiles() func(n int64) error {
 	left := int64(smallShare)
-	c.Bound(func(n int64) error {
+	return func(n int64) error {
 		if left -= n; left >= 0 {
 			return nil
 		}
 		more := -left
 		left = 0
 		return r.share.Grow(more)
-	})
+	}
 }

@@ -122,5 +122,7 @@ type budgeted struct{ *budget.Share }
 // Arena implements Room.
 func (budgeted) Arena() int64 { return 1 << 20 }
 
+func (budgeted) MostPages() int64 { return 0 }
+
 // WriterMemory implements Room.
 func (budgeted) WriterMemory() int64 { return 64 << 20 }

@@ -37,6 +37,7 @@ type Config struct {
 // Room bounds the memory that the checkpoint takes. *room.Room implements it.
 type Room interface {
 	Arena() int64        // limit of the arena, in bytes
+	MostPages() int64    // how many bytes the sandbox's pages may have
 	WriterMemory() int64 // what the snapshot's writer may hold
 	Grow(n int64) error  // takes n more bytes, or refuses
 }

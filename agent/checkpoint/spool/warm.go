@@ -15,7 +15,7 @@ import (
 // the sentry, which is process sandboxPID, knows their size. The snapshot's writer lives as long as life.
 func (s *Snapshot) Prepare(ctx, life context.Context, sandboxPID int) (*capture.Arena, error) {
 	if s.Scope == snapshot.RootfsOnly {
-		return s.newArena(room.Slack, nil)
+		return s.newArena(room.Slack, nil, nil)
 	}
 	memory, err := runsc.MemoryFile(sandboxPID)
 	if err != nil {
@@ -35,18 +35,19 @@ func (s *Snapshot) Prepare(ctx, life context.Context, sandboxPID int) (*capture.
 	if err != nil {
 		return nil, errors.Join(err, mapping.Close())
 	}
-	a, err := s.newArena(left+room.Slack, mapping)
+	a, err := s.newArena(left+room.Slack, mapping, stored)
 	if err != nil {
 		return nil, err
-	}
-	if stored != nil {
-		a.Reuse(stored)
 	}
 	s.Progress("prepare", used, used)
 	return a, nil
 }
 
-// newArena makes the arena, with room for the first bytes without page faults. It owns mapping.
-func (s *Snapshot) newArena(warm int64, mapping *capture.Mapping) (*capture.Arena, error) {
-	return capture.NewArena(warm, s.Room.Arena(), s.Stores.SpoolDir(), s.Stores.Encrypted(), mapping)
+// newArena makes the arena, with room for the first bytes without page faults. It owns mapping. Stored is what is stored
+// already, or nil.
+func (s *Snapshot) newArena(warm int64, mapping *capture.Mapping, stored *capture.Baseline) (*capture.Arena, error) {
+	return capture.NewArena(capture.ArenaOptions{
+		Limit: s.Room.Arena(), Warm: warm, Dir: s.Stores.SpoolDir(), Encrypt: s.Stores.Encrypted(),
+		Most: s.Room.MostPages(), Mapping: mapping, Baseline: stored,
+	})
 }

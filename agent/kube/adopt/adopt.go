@@ -53,11 +53,14 @@ type Config struct {
 	Now func() (time.Time, error)
 }
 
-// Stores are the stores of a cluster. The methods are those of kube.Stores.
+// Stores are the stores of a cluster. *snapshots.Central implements it.
 type Stores interface {
 	rollback.Notes
+	// Shared reports whether all nodes see the same store at a location.
 	Shared(location string) bool
+	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
+	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,27 +28,29 @@ import (
 
 // Config is what Duties work with.
 type Config struct {
-	Objects   *objects.Objects
-	Sightings *sightings.Sightings
-	Stores    Stores
-	Removals  *removal.Removals
-	Judge     *age.Judge
-	Store     string // location of the agents' own store
-	Logger    *slog.Logger
+	Leadership *Leadership
+	Objects    *objects.Objects
+	Sightings  *sightings.Sightings
+	Stores     Stores
+	Removals   *removal.Removals
+	Judge      *age.Judge
+	Store      string // location of the agents' own store
+	Logger     *slog.Logger
 }
 
-// Stores are the stores of the cluster as the controller sees them. The methods are those of kube.Stores.
+// Stores are the stores of the cluster as the controller sees them. *snapshots.Central implements it.
 type Stores interface {
+	// ProbeStore returns why the store at a location does not answer, or nil.
 	ProbeStore(ctx context.Context, location string) error
+	// Shared reports whether the controller sees the same store at a location as all nodes do.
 	Shared(location string) bool
 }
 
-// Duties are the cluster's duties. They are done between Begin and End.
+// Duties are the cluster's duties. They are done while this process leads.
 type Duties struct {
 	objects *objects.Objects
 	log     *slog.Logger
-	leading atomic.Bool
-	begun   chan struct{} // a signal that leading has begun
+	lead    *Leadership
 
 	lister        *lister
 	answerer      *answerer
@@ -65,10 +66,10 @@ type Duties struct {
 // queues are the queues of the controllers of these objects.
 type queues struct{ unanswered, snapshots, confirmations, policies, configs, sleepers control.Queue }
 
-// New returns the duties, which are not begun.
+// New returns the duties.
 func New(c Config) *Duties {
 	return &Duties{
-		objects: c.Objects, log: c.Logger, begun: make(chan struct{}, 1),
+		objects: c.Objects, log: c.Logger, lead: c.Leadership,
 		lister:   &lister{objects: c.Objects, log: c.Logger},
 		answerer: &answerer{objects: c.Objects, judge: c.Judge},
 		keeper: &keeper{
@@ -82,28 +83,13 @@ func New(c Config) *Duties {
 	}
 }
 
-// Begin has this process do the duties.
-func (d *Duties) Begin() {
-	d.leading.Store(true)
-	select {
-	case d.begun <- struct{}{}:
-	default:
-	}
-}
-
-// Leading reports whether this process does the duties.
-func (d *Duties) Leading() bool { return d.leading.Load() }
-
-// End is called when another process may do the duties.
-func (d *Duties) End() { d.leading.Store(false) }
-
-// TakeOver requeues everything whenever the duties begin, until ctx is done.
+// TakeOver requeues everything whenever this process begins to lead, until ctx is done.
 func (d *Duties) TakeOver(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.begun:
+		case <-d.lead.begun:
 		}
 		d.log.Info("this controller is the leader: it does the cluster-wide tasks")
 		if err := d.lookAtAll(ctx); err != nil && ctx.Err() == nil {
@@ -145,7 +131,7 @@ func (d *Duties) Control(mgr manager.Manager) error {
 	} {
 		do := x.do
 		err := control.Complete(x.b, x.name, func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-			if !d.leading.Load() {
+			if !d.lead.Leading() {
 				return reconcile.Result{}, nil
 			}
 			return do(ctx, r.NamespacedName)

@@ -23,36 +23,29 @@ import (
 // them. Its methods may be called concurrently.
 type Sleeps struct {
 	objects *objects.Objects
-	node    Sleepers
+	needs   Needing
+	ended   Ended
 	ledger  *record.Ledger
-	look    func(client.ObjectKey) // requeues a PodSnapshot
 	log     *slog.Logger
 }
 
-// NewSleeps returns the sleeps of a node. Look requeues a PodSnapshot.
-func NewSleeps(o *objects.Objects, node Sleepers, l *record.Ledger, look func(client.ObjectKey),
-	log *slog.Logger,
-) *Sleeps {
-	return &Sleeps{objects: o, node: node, ledger: l, look: look, log: log}
+// NewSleeps returns the sleeps of a node.
+func NewSleeps(o *objects.Objects, needs Needing, ended Ended, l *record.Ledger, log *slog.Logger) *Sleeps {
+	return &Sleeps{objects: o, needs: needs, ended: ended, ledger: l, log: log}
 }
 
-// Sleepers tell which pods sleep on which snapshots, and which ones have ended so.
-type Sleepers interface {
-	Needing
+// Ended tell which pods have ended in their sleep. *asleep.Reminders implements it.
+type Ended interface {
+	// EndedAsleep returns the pod that slept on the snapshot with that UID, and has had no sandbox since. Ok is false if
+	// there is none. It is remembered until Forget is called, for an hour at most.
 	EndedAsleep(ctx context.Context, key snapshot.Key, uid string) (pod snapshot.PodRef, ok bool, err error)
-	ForgetAsleep(pod snapshot.PodRef) error
+	Forget(pod snapshot.PodRef) error
 }
 
-// Needing tells which pod sleeps on the snapshot with that UID: see kube.Node.
+// Needing tells which pods need snapshots. *restore.Needs implements it.
 type Needing interface {
+	// Needed returns the pod that sleeps on the snapshot with that UID, or "".
 	Needed(key snapshot.Key, uid string) (pod string)
-}
-
-// Changed looks again at the PodSnapshots of a pod that has fallen asleep or woken.
-func (sl *Sleeps) Changed(pod snapshot.PodRef) {
-	for _, k := range sl.ledger.Of(pod.UID) {
-		sl.look(objects.Named(k))
-	}
 }
 
 // SleepsOn reports whether the pod of a PodSnapshot of a sleep sleeps on it.
@@ -69,7 +62,7 @@ func (sl *Sleeps) Show(ctx context.Context, s *podsnapshotv1.PodSnapshot) error 
 	if inherited, err := sl.inheritEnded(ctx, s); inherited || err != nil {
 		return err
 	}
-	asleep := SleepsOn(sl.node, s)
+	asleep := SleepsOn(sl.needs, s)
 	return sl.objects.WriteStatus(ctx, s, func(s *podsnapshotv1.PodSnapshot) bool { return rules.SetAsleep(s, asleep) })
 }
 
@@ -77,7 +70,7 @@ func (sl *Sleeps) Show(ctx context.Context, s *podsnapshotv1.PodSnapshot) error 
 // or is gone, and was to be saved, the snapshot serves the pod's successors from now on.
 func (sl *Sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot) (inherited bool, err error) {
 	k := objects.KeyOf(s)
-	pod, ended, err := sl.node.EndedAsleep(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
+	pod, ended, err := sl.ended.EndedAsleep(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
 	if err != nil || !ended {
 		return false, err
 	}
@@ -85,7 +78,7 @@ func (sl *Sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot
 	switch {
 	case err != nil:
 		return false, err
-	case !deleted && SleepsOn(sl.node, s): // its next sandbox is restored from it
+	case !deleted && SleepsOn(sl.needs, s): // its next sandbox is restored from it
 		return false, nil
 	}
 	if _, inheritable := rules.Inheritable(s); inheritable && save {
@@ -96,7 +89,7 @@ func (sl *Sleeps) inheritEnded(ctx context.Context, s *podsnapshotv1.PodSnapshot
 			pod.String(), "snapshot", k.String())
 		inherited = true
 	}
-	return inherited, sl.node.ForgetAsleep(pod)
+	return inherited, sl.ended.Forget(pod)
 }
 
 // deletedAsleep reports whether a pod is being deleted or gone, and whether it was to be saved then. What its policy
@@ -181,14 +174,14 @@ func (sl *Sleeps) sleepOf(ctx context.Context, pod *corev1.Pod) (*podsnapshotv1.
 		s := new(podsnapshotv1.PodSnapshot)
 		e, _ := sl.ledger.Get(k)
 		switch err := sl.objects.Live.Get(ctx, objects.Named(k), s); {
-		case apierrors.IsNotFound(err) && e.Published != "" && sl.node.Needed(k, e.UID) != "":
+		case apierrors.IsNotFound(err) && e.Published != "" && sl.needs.Needed(k, e.UID) != "":
 			return nil, errSleepDeleted
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, fmt.Errorf("read PodSnapshot %s: %w", k, err)
-		case SleepsOn(sl.node, s) && s.DeletionTimestamp != nil:
+		case SleepsOn(sl.needs, s) && s.DeletionTimestamp != nil:
 			return nil, errSleepDeleted
-		case SleepsOn(sl.node, s):
+		case SleepsOn(sl.needs, s):
 			return s, nil
 		}
 	}

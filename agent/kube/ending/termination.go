@@ -133,7 +133,7 @@ func New(c Config) *Endings {
 func (e *Endings) Close() { e.terminations.close() }
 
 // MayEnd returns how long a container that is told to end has to wait, and whether its pod was saved: see
-// agent.Cluster.MayEnd.
+// local.Cluster.MayEnd.
 func (e *Endings) MayEnd(ctx context.Context, ref snapshot.PodRef) (wait time.Duration, saved bool) {
 	select {
 	case <-e.Objects.Synced:

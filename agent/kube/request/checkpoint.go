@@ -19,14 +19,16 @@ import (
 	"diapause.dev/agent/snapshots"
 )
 
-// checkpointer saves pods.
-type checkpointer interface {
+// Checkpoints saves pods. *checkpoint.Checkpoints implements it.
+type Checkpoints interface {
+	// Checkpoint saves a pod. An error of kind errkind.ErrNotReplicated means that the snapshot is safe on this node, and
+	// that replication goes on.
 	Checkpoint(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
 }
 
 // captures carry out jobs: the checkpoints themselves.
 type captures struct {
-	node    checkpointer
+	node    Checkpoints
 	objects *objects.Objects
 	names   *names.Clock
 	records *record.Records

@@ -25,6 +25,7 @@ import (
 type deletions struct {
 	objects   *objects.Objects
 	node      deleting
+	needs     ending.Needing
 	nodeName  string
 	store     string // location of the agent's own store
 	records   *record.Records
@@ -37,8 +38,10 @@ type deletions struct {
 // deleting is what deletions need of the agent.
 type deleting interface {
 	forgetter
-	ending.Needing
+	// Withdraw removes the snapshot with that UID from this node, which then stores nothing more of it elsewhere. If uid
+	// is empty, it removes any snapshot with the key.
 	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
+	// Detach has the snapshot with that UID stay on this node, which then stores nothing more of it elsewhere.
 	Detach(ctx context.Context, key snapshot.Key, uid string) error
 }
 
@@ -56,7 +59,7 @@ func (d *deletions) serve(ctx context.Context, s *podsnapshotv1.PodSnapshot) err
 	if err != nil {
 		return err
 	}
-	if ending.SleepsOn(d.node, s) {
+	if ending.SleepsOn(d.needs, s) {
 		return d.outlive(ctx, s, location)
 	}
 	switch {
@@ -124,7 +127,7 @@ func (d *deletions) finish(ctx context.Context, e record.Entry) (again time.Dura
 	if err := d.remembers(ctx); err != nil {
 		return 0, fmt.Errorf("PodSnapshot %s is missing: %w", e.Key, err)
 	}
-	if d.node.Needed(e.Key, e.UID) != "" {
+	if d.needs.Needed(e.Key, e.UID) != "" {
 		return wait.Jitter(neededPause, 0.2), d.node.Detach(ctx, e.Key, e.UID)
 	}
 	location := ""

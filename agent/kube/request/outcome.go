@@ -40,7 +40,9 @@ type outcomes struct {
 
 // holder tells which snapshots this node and the stores have.
 type holder interface {
+	// HasLocal reports whether a snapshot can be restored on this node without a store.
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
+	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 }
 

@@ -33,6 +33,7 @@ type reporter struct {
 type reporting interface {
 	reader
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
+	// OwnDisk reports whether the store at location is visible to this node only.
 	OwnDisk(location string) bool
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/names"
@@ -18,12 +19,14 @@ import (
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
+	"diapause.dev/storage"
 )
 
 // publisher creates the PodSnapshots of this node's checkpoints.
 type publisher struct {
 	objects  *objects.Objects
 	node     publishing
+	facts    func(context.Context) (snapshot.Facts, error) // what the node offers to a restore
 	nodeName string
 	names    *names.Clock
 	records  *record.Records
@@ -36,7 +39,12 @@ type publisher struct {
 // publishing is what a publisher needs of the agent.
 type publishing interface {
 	holder
-	Facts(ctx context.Context) (snapshot.Facts, error)
+	reader
+}
+
+// reader reads the manifests of snapshots.
+type reader interface {
+	Manifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 }
 
 // publishIfDue creates the PodSnapshot for a request of this node, if there must be one and it is its turn.
@@ -103,7 +111,7 @@ func (p *publisher) publish(ctx context.Context, q journal.Request, e record.Ent
 		return nil, err
 	}
 	if e.Plan == nil {
-		plan, err := p.plans.of(ctx, q)
+		plan, err := p.planOf(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +144,7 @@ func (p *publisher) newSnapshot(ctx context.Context, q journal.Request, e record
 	error,
 ) {
 	plan := e.Plan
-	facts, err := p.node.Facts(ctx)
+	facts, err := p.facts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("facts of this node: %w", err)
 	}
@@ -170,4 +178,25 @@ func (p *publisher) newSnapshot(ctx context.Context, q journal.Request, e record
 		}
 	}
 	return s, nil
+}
+
+// planOf returns the plan of a snapshot that was requested through the node's local socket. It derives the plan from
+// the pod or, if that is gone, from the manifest.
+func (p *publisher) planOf(ctx context.Context, q journal.Request) (*rules.Plan, error) {
+	pod, err := p.objects.PodHere(ctx, client.ObjectKey{Namespace: q.Pod.Namespace, Name: q.Pod.Name})
+	if err != nil {
+		return nil, err
+	}
+	if pod != nil && string(pod.UID) == q.Pod.UID {
+		return p.plans.local(ctx, pod)
+	}
+	m, err := p.node.Manifest(ctx, q.Key, q.Store)
+	if err != nil {
+		return nil, fmt.Errorf("manifest of %s: %w", q.Key, err)
+	}
+	o := m.Meta.Origin
+	return &rules.Plan{
+		Policy: podsnapshotv1.NoPolicy, Store: q.Store, ServiceAccount: o.ServiceAccount, SpecHash: o.SpecHash,
+		Group: o.Group,
+	}, nil
 }

@@ -17,19 +17,24 @@ import (
 	"diapause.dev/api/snapshot"
 )
 
-// removeTime is how long remove waits until a snapshot's data is removed.
+// removeTime is how long Remove waits until a snapshot's data is removed.
 const removeTime = 15 * time.Second
 
-// remover has PodSnapshots of this node deleted.
-type remover struct {
+// Remover has PodSnapshots of this node deleted. Its methods may be called concurrently.
+type Remover struct {
 	objects  *objects.Objects
 	nodeName string
 	log      *slog.Logger
 }
 
-// remove asks the controller to delete the PodSnapshot. The deletion then goes on even if
-// this agent ends.
-func (r *remover) remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
+// NewRemover returns what has the PodSnapshots of a node deleted.
+func NewRemover(o *objects.Objects, nodeName string, log *slog.Logger) *Remover {
+	return &Remover{objects: o, nodeName: nodeName, log: log}
+}
+
+// Remove implements snapshots.Cluster. It asks the controller to delete the PodSnapshot. The deletion then goes on even
+// if this agent ends.
+func (r *Remover) Remove(ctx context.Context, k snapshot.Key) (known bool, err error) {
 	s := new(podsnapshotv1.PodSnapshot)
 	if err := r.objects.Live.Get(ctx, objects.Named(k), s); apierrors.IsNotFound(err) {
 		return false, nil
@@ -48,7 +53,7 @@ func (r *remover) remove(ctx context.Context, k snapshot.Key) (known bool, err e
 }
 
 // ask asks the controller to delete a PodSnapshot, unless somebody has deleted it.
-func (r *remover) ask(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+func (r *Remover) ask(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	if s.DeletionTimestamp != nil {
 		return nil
 	}
@@ -65,7 +70,7 @@ func (r *remover) ask(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 }
 
 // await waits until a PodSnapshot no longer exists.
-func (r *remover) await(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
+func (r *Remover) await(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	k, why := objects.KeyOf(s), "the controller has not deleted it yet"

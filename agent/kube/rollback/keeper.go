@@ -34,9 +34,11 @@ const (
 	conflicts = 5
 )
 
-// Notes are where a controller leaves marks, each by the name of its cluster. The methods are those of kube.Stores.
+// Notes are where a controller leaves marks, each by the name of its cluster. *snapshots.Central implements it.
 type Notes interface {
+	// Note returns the note with that name in the store at location, or nil.
 	Note(ctx context.Context, location, name string) ([]byte, error)
+	// SetNote replaces the note with that name in the store at location.
 	SetNote(ctx context.Context, location, name string, data []byte) error
 }
 

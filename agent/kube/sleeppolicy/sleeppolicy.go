@@ -34,16 +34,25 @@ import (
 // Config is what Policies work with.
 type Config struct {
 	Objects *objects.Objects
-	Node    Node
-	Meter   idle.Meter
-	Logger  *slog.Logger
+	Sleeps  Sleeps
+	// Asleep returns the mark of the pod with that UID. Ok is false if it does not sleep.
+	Asleep func(podUID string) (m sleep.Mark, ok bool)
+	Ready  Ready
+	Meter  idle.Meter
+	Logger *slog.Logger
 }
 
-// Node is what policies need of the agent. agent.Node implements it.
-type Node interface {
+// Sleeps put pods to sleep. *sleep.Sleeps implements it.
+type Sleeps interface {
+	// Sleep saves a pod and ends its sandbox. The pod stays.
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	AsleepPod(uid string) (m sleep.Mark, ok bool)
-	WishReady(uid string, w ready.Wish)
+}
+
+// Ready hears which pods are to be ready when they sleep. *ready.Demand implements it.
+type Ready interface {
+	// Wish notes whether the pod with that UID is to be ready when it sleeps.
+	Wish(uid string, w ready.Wish)
+	// WishesKnown says that Wish was called for all pods for which it has to be. Until then no pod is made ready.
 	WishesKnown()
 }
 
@@ -152,7 +161,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 		p.forget(key)
 		return nil
 	}
-	mark, asleep := p.Node.AsleepPod(ref.UID)
+	mark, asleep := p.Asleep(ref.UID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if old := p.uid[key]; old != ref.UID {
@@ -236,7 +245,7 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 			fmt.Sprintf("The pod was idle for %s: without dryRun, SleepPolicy %s would have put it to sleep", after, policy))
 		return idle.Verdict{}
 	}
-	_, err := p.Node.Sleep(ctx, ctx, o)
+	_, err := p.Sleeps.Sleep(ctx, ctx, o)
 	switch {
 	case err == nil:
 		return idle.Verdict{Asleep: true, Pause: after}

@@ -19,7 +19,7 @@ func (p *Policies) Start(ctx context.Context) error {
 	if err := p.wishAll(ctx); err != nil {
 		p.Logger.Warn("it is not known of all pods whether they are to be ready when they sleep", "error", err)
 	}
-	p.Node.WishesKnown()
+	p.Ready.WishesKnown()
 	return nil
 }
 
@@ -52,11 +52,11 @@ func (p *Policies) wish(key types.NamespacedName, uid string, policies []*sleepv
 	defer p.mu.Unlock()
 	w := wishOf(policies)
 	if old := p.wished[key]; old != "" && (old != uid || w == ready.Auto) {
-		p.Node.WishReady(old, ready.Auto)
+		p.Ready.Wish(old, ready.Auto)
 		delete(p.wished, key)
 	}
 	if w != ready.Auto {
-		p.Node.WishReady(uid, w)
+		p.Ready.Wish(uid, w)
 		p.wished[key] = uid
 	}
 }

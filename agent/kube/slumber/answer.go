@@ -18,23 +18,16 @@ import (
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
-	"diapause.dev/agent/sleep"
-	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
-
-// sleeper puts pods to sleep and wakes them.
-type sleeper interface {
-	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
-}
 
 // answers carry out what annotations of pods ask for, and answer in another annotation. Its methods may be called
 // concurrently.
 type answers struct {
 	objects *objects.Objects
-	sleeps  sleeper
+	sleeps  Sleeps
+	waker   Waker
 	work    *control.Background
 	kick    func(snapshot.PodRef) // looks at a pod again
 	log     *slog.Logger
@@ -135,7 +128,7 @@ func (a *answers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error) 
 }
 
 func (a *answers) wakeUp(pod *corev1.Pod) (podsnapshotv1.SleepState, error) {
-	if _, err := a.sleeps.Wake(a.work.Life, pod.Namespace+"/"+pod.Name, "request"); err != nil {
+	if _, err := a.waker.Wake(a.work.Life, pod.Namespace+"/"+pod.Name, "request"); err != nil {
 		return podsnapshotv1.SleepFailed, err
 	}
 	return podsnapshotv1.SleepAwake, nil

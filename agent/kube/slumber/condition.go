@@ -18,14 +18,9 @@ import (
 // conditions show in the pods' conditions which pods sleep.
 type conditions struct {
 	objects *objects.Objects
-	sleeps  waits
+	sleeps  Sleeps
+	waiting func(uid string) (why string, ok bool) // see Config.Waiting
 	wakes   *wakes
-}
-
-// waits tells what becomes of wakes: see Sleeps.
-type waits interface {
-	Waiting(uid string) (why string, ok bool)
-	Unwoken(uid string) (why string, ok bool)
 }
 
 // shown returns the pod's condition that says whether it sleeps.
@@ -94,7 +89,7 @@ func (c *conditions) asleep(pod *corev1.Pod, mark shimsleep.Mark) corev1.PodCond
 	if mark.Ready {
 		now.Message = "The pod is saved and " + podsnapshotv1.ReadyToWake + ": the next packet or exec wakes it"
 	}
-	if why, waits := c.sleeps.Waiting(string(pod.UID)); waits {
+	if why, waits := c.waiting(string(pod.UID)); waits {
 		now.Reason, now.Message = podsnapshotv1.ReasonWaitsForMemory, "The pod is to be woken and waits: "+why
 	}
 	if why, failed := c.sleeps.Unwoken(string(pod.UID)); failed {

@@ -23,35 +23,46 @@ import (
 	"diapause.dev/agent/sleep"
 	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
-	"diapause.dev/api/snapshot"
 	shimsleep "diapause.dev/runsc/sleep"
 )
 
 // Config is what Slumbers work with.
 type Config struct {
 	Objects *objects.Objects
+	News    *News // of this node's pods
 	Sleeps  Sleeps
+	Waker   Waker
+	// Waiting returns what the wake of the pod with that UID waits for. Ok is false if it does not wait.
+	Waiting func(uid string) (why string, ok bool)
+	Life    context.Context // bounds what is asked for
 	Logger  *slog.Logger
 }
 
 // Sleeps is what slumbers need of the agent. *sleep.Sleeps implements it.
 type Sleeps interface {
+	// Sleep saves a pod and ends its sandbox. The pod stays.
 	Sleep(ctx, life context.Context, o checkpoint.Options) (*snapshots.Found, error)
-	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
-	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
-	Waiting(uid string) (why string, ok bool)
+	// Unwoken returns why the pod with that UID, which sleeps, could not be woken. Ok is false if that was not tried.
 	Unwoken(uid string) (why string, ok bool)
+}
+
+// Waker wakes pods. *sleep.Waker implements it.
+type Waker interface {
+	// Wake wakes a pod that sleeps.
+	Wake(ctx context.Context, target, cause string) (sleep.Woken, error)
+	// AsleepPod returns the mark of the pod with that UID. Ok is false if it does not sleep.
+	AsleepPod(uid string) (m shimsleep.Mark, ok bool)
 }
 
 // Slumbers are the pods of this node that sleep, or are asked to. Its methods may be called concurrently.
 type Slumbers struct {
 	objects *objects.Objects
-	sleeps  Sleeps
+	waker   Waker
+	waiting func(uid string) (why string, ok bool)
 	log     *slog.Logger
-	pods    control.Queue
-	work    *control.Background // what is asked for; its life is set by Begin
+	news    *News
+	work    *control.Background // what is asked for
 
-	wakes      *wakes
 	doubts     *doubts
 	faults     *faults
 	conditions *conditions
@@ -61,54 +72,24 @@ type Slumbers struct {
 // New returns the slumbers of a node.
 func New(c Config) *Slumbers {
 	s := &Slumbers{
-		objects: c.Objects, sleeps: c.Sleeps, log: c.Logger, work: new(control.Background), wakes: newWakes(),
-		faults: newFaults(c.Objects),
+		objects: c.Objects, waker: c.Waker, waiting: c.Waiting, log: c.Logger, news: c.News,
+		work: control.NewBackground(c.Life), faults: newFaults(c.Objects), doubts: newDoubts(c.News.wakes),
 	}
-	s.doubts = newDoubts(s.wakes)
-	s.conditions = &conditions{objects: c.Objects, sleeps: c.Sleeps, wakes: s.wakes}
+	s.conditions = &conditions{objects: c.Objects, sleeps: c.Sleeps, waiting: c.Waiting, wakes: c.News.wakes}
 	s.answers = &answers{
-		objects: c.Objects, sleeps: c.Sleeps, work: s.work, kick: s.kick, log: c.Logger, busy: make(map[types.UID]bool),
+		objects: c.Objects, sleeps: c.Sleeps, waker: c.Waker, work: s.work, kick: c.News.kick,
+		log: c.Logger, busy: make(map[types.UID]bool),
 	}
 	return s
 }
-
-// Begin sets what bounds the requests. It must be called before the controller starts, and once.
-func (s *Slumbers) Begin(life context.Context) { s.work.Life = life }
 
 // Wait waits until all requests have ended. The controller may not run any more.
 func (s *Slumbers) Wait() { s.work.Wait() }
 
 // Control adds the controller.
 func (s *Slumbers) Control(mgr manager.Manager) error {
-	b := control.Controller(mgr, &s.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{})
+	b := control.Controller(mgr, &s.news.pods).Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{})
 	return control.Complete(b, "sleeper", s.serve)
-}
-
-// Slept implements sleep.Cluster.
-func (s *Slumbers) Slept(pod snapshot.PodRef) { s.kick(pod) }
-
-// Woke implements sleep.Cluster.
-func (s *Slumbers) Woke(pod snapshot.PodRef, cause string, took time.Duration) {
-	s.note(pod, waken{cause: cause, took: took})
-}
-
-// WakeFailed implements sleep.Cluster.
-func (s *Slumbers) WakeFailed(pod snapshot.PodRef, err error) { s.note(pod, waken{failure: err}) }
-
-// note keeps how a wake went until the pod's condition shows it.
-func (s *Slumbers) note(pod snapshot.PodRef, w waken) {
-	s.wakes.put(pod.UID, w)
-	s.kick(pod)
-}
-
-// SleepsOn implements sleep.Cluster.
-func (s *Slumbers) SleepsOn(pod snapshot.PodRef) { s.kick(pod) }
-
-// Waits implements admission.Cluster.
-func (s *Slumbers) Waits(pod snapshot.PodRef) { s.kick(pod) }
-
-func (s *Slumbers) kick(pod snapshot.PodRef) {
-	s.pods.Kick(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 }
 
 // serve reconciles one pod of this node.
@@ -120,7 +101,7 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 		return reconcile.Result{}, err
 	}
 	s.faults.tell(r.NamespacedName, pod)
-	mark, asleep := s.sleeps.AsleepPod(string(pod.UID))
+	mark, asleep := s.waker.AsleepPod(string(pod.UID))
 	if again := s.doubts.left(pod, asleep); again > 0 {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -131,7 +112,7 @@ func (s *Slumbers) serve(ctx context.Context, r reconcile.Request) (reconcile.Re
 		return control.RetryConflict(client.IgnoreNotFound(err))
 	}
 	again := s.wakeIn(pod, mark.Since, asleep)
-	if _, kept := s.wakes.of(string(pod.UID)); kept && !asleep {
+	if _, kept := s.news.wakes.of(string(pod.UID)); kept && !asleep {
 		again = wordTime // until it is forgotten
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
@@ -146,11 +127,11 @@ func (s *Slumbers) wakeIn(pod *corev1.Pod, since time.Time, asleep bool) time.Du
 	if rest := time.Until(at); rest > 0 {
 		return rest
 	}
-	if _, waits := s.sleeps.Waiting(string(pod.UID)); waits { // it is being woken
+	if _, waits := s.waiting(string(pod.UID)); waits { // it is being woken
 		return 0
 	}
 	s.work.Go(func() {
-		_, err := s.sleeps.Wake(s.work.Life, pod.Namespace+"/"+pod.Name, "time")
+		_, err := s.waker.Wake(s.work.Life, pod.Namespace+"/"+pod.Name, "time")
 		if err != nil && !errors.Is(err, context.Canceled) {
 			s.log.Warn("a pod was not woken in time", "pod", rules.PodKey(pod), "error", err)
 		}

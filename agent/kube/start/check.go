@@ -19,14 +19,17 @@ import (
 // checker decides whether this node may restore a snapshot, and from which store.
 type checker struct {
 	objects  *objects.Objects
-	node     stored
+	node     Snapshots
 	nodeName string
 	store    string // location of the agent's own store
 }
 
-// stored reads the snapshots that this node and the stores have.
-type stored interface {
+// Snapshots reads the snapshots that this node and the stores have. *snapshots.Catalog implements it.
+type Snapshots interface {
+	// HasLocal reports whether a snapshot can be restored on this node without a store.
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
+	// TrustedManifest returns a snapshot's manifest, from this node or from the store at location. The error is of kind
+	// storage.ErrUntrusted if this node may not restore the snapshot because of its signature.
 	TrustedManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
 }
 

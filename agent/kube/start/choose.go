@@ -26,7 +26,7 @@ import (
 // restore.
 const answerMargin = 50 * time.Millisecond
 
-// Choose implements agent.Cluster. While a snapshot is still being made or replicated, Choose waits for it, as long
+// Choose implements local.Cluster. While a snapshot is still being made or replicated, Choose waits for it, as long
 // as ctx lasts.
 func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef, past func() (lives.Past, error),
 ) (restore.Choice, error) {
@@ -61,7 +61,7 @@ func (st *Starts) Choose(ctx context.Context, ref snapshot.PodRef, past func() (
 	}
 }
 
-// Again implements agent.Cluster. The choice has been made: Again adds what only the pod's spec and policy say.
+// Again implements local.Cluster. The choice has been made: Again adds what only the pod's spec and policy say.
 func (st *Starts) Again(ctx context.Context, ref snapshot.PodRef, choice restore.Choice) (restore.Choice, error) {
 	pod, err := st.objects.PodOf(ctx, ref)
 	if err != nil || pod == nil {
@@ -118,7 +118,7 @@ func (st *Starts) choose(ctx context.Context, pod *corev1.Pod, past func() (live
 		choice.Fail = true
 		return choice, err
 	}
-	facts, err := st.node.Facts(ctx)
+	facts, err := st.facts(ctx)
 	if err != nil {
 		return choice, fmt.Errorf("facts of this node: %w", err)
 	}

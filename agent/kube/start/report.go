@@ -34,7 +34,7 @@ type report struct {
 const (
 	// maxReports bounds how many reports wait for the API server.
 	maxReports = 1000
-	// writeTime is how long restored and notRestored wait for the API server.
+	// writeTime is how long Restored and NotRestored wait for the API server.
 	writeTime = 2 * time.Second
 	// reportTime is how long a report is retried.
 	reportTime = 10 * time.Minute
@@ -42,9 +42,9 @@ const (
 	reportPause = 200 * time.Millisecond
 )
 
-// reporter reports how the restores of this node's pods went: in conditions, in events, and in the times at which
-// snapshots were used. Its methods may be called concurrently.
-type reporter struct {
+// Reporter reports how the restores of this node's pods went: in conditions, in events, and in the times at which
+// snapshots were used. It is made before the agent's parts, which report to it. Its methods may be called concurrently.
+type Reporter struct {
 	objects  *objects.Objects
 	now      func() time.Time // the API server's clock, if it is known
 	attempts *attempts
@@ -53,10 +53,26 @@ type reporter struct {
 	log      *slog.Logger
 }
 
-// restored reports that a pod was restored. It writes the condition PodRestored before it returns. If the API server
+// NewReporter returns the reporter of a node. Local is this node's clock.
+func NewReporter(o *objects.Objects, local func() time.Time, log *slog.Logger) *Reporter {
+	return &Reporter{
+		objects: o, now: func() time.Time { return timeNow(o.Clock, local) }, attempts: newAttempts(),
+		reports: make(chan report, maxReports), turns: newTurns(), log: log,
+	}
+}
+
+// timeNow returns the API server's time, or this node's if that is not known.
+func timeNow(clock *objects.Clock, local func() time.Time) time.Time {
+	if now, err := clock.Now(); err == nil {
+		return now
+	}
+	return local()
+}
+
+// Restored reports that a pod was restored. It writes the condition PodRestored before it returns. If the API server
 // does not answer in time, it returns an error and keeps nothing of the report: this process may end before the API
 // server is back. The pod's shim, which lives as long as the pod, reports again.
-func (rp *reporter) restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
+func (rp *Reporter) Restored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key) error {
 	rp.attempts.note(ref, nil)
 	condition := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
@@ -72,9 +88,9 @@ func (rp *reporter) restored(ctx context.Context, ref snapshot.PodRef, key snaps
 	return nil
 }
 
-// notRestored reports that a pod was not restored. If the API server answers in time, it writes the condition
+// NotRestored reports that a pod was not restored. If the API server answers in time, it writes the condition
 // PodRestored before it returns. Otherwise it retries in the background.
-func (rp *reporter) notRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
+func (rp *Reporter) NotRestored(ctx context.Context, ref snapshot.PodRef, key snapshot.Key, failure error) {
 	rp.attempts.note(ref, failure)
 	r := report{pod: ref, key: key, turn: rp.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
@@ -100,7 +116,7 @@ func whyNot(failure error) string {
 
 // startsAnew makes an event on a pod that has run, and starts anew. If the pod was restored before, the condition
 // PodRestored becomes False in the background: what was restored is lost.
-func (rp *reporter) startsAnew(pod *corev1.Pod, message string) {
+func (rp *Reporter) startsAnew(pod *corev1.Pod, message string) {
 	ref := objects.RefOf(pod)
 	rp.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
 	for _, c := range pod.Status.Conditions {
@@ -114,7 +130,7 @@ func (rp *reporter) startsAnew(pod *corev1.Pod, message string) {
 }
 
 // tryReport writes a pod's condition within writeTime. It reports whether the condition is done.
-func (rp *reporter) tryReport(ctx context.Context, r *report) bool {
+func (rp *Reporter) tryReport(ctx context.Context, r *report) bool {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	for !rp.writeReport(ctx, r) {
@@ -128,7 +144,7 @@ func (rp *reporter) tryReport(ctx context.Context, r *report) bool {
 }
 
 // reportLater writes the rest of a report in the background.
-func (rp *reporter) reportLater(r report) {
+func (rp *Reporter) reportLater(r report) {
 	r.until = time.Now().Add(reportTime)
 	select {
 	case rp.reports <- r:
@@ -165,7 +181,7 @@ func conditionPatch(ref snapshot.PodRef, condition corev1.PodCondition) []byte {
 
 // writeReport writes a pod's condition once, unless there is a newer outcome of the pod. It reports whether the
 // condition is done.
-func (rp *reporter) writeReport(ctx context.Context, r *report) bool {
+func (rp *Reporter) writeReport(ctx context.Context, r *report) bool {
 	done := r.turn.write(ctx, func() bool { return rp.writeCondition(ctx, r) })
 	if done {
 		r.patch = nil
@@ -174,7 +190,7 @@ func (rp *reporter) writeReport(ctx context.Context, r *report) bool {
 }
 
 // writeCondition is writeReport in the report's turn.
-func (rp *reporter) writeCondition(ctx context.Context, r *report) bool {
+func (rp *Reporter) writeCondition(ctx context.Context, r *report) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.pod.Namespace, Name: r.pod.Name}}
 	err := rp.objects.Status().Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, r.patch))
 	switch {
@@ -188,9 +204,8 @@ func (rp *reporter) writeCondition(ctx context.Context, r *report) bool {
 	return false
 }
 
-// run writes what could not be written at once, and the times at which snapshots were used, until ctx is
-// done.
-func (rp *reporter) run(ctx context.Context) {
+// Run writes what could not be written at once, and the times at which snapshots were used, until ctx is done.
+func (rp *Reporter) Run(ctx context.Context) {
 	var waiting []report
 	for {
 		var retry <-chan time.Time
@@ -221,7 +236,7 @@ func (rp *reporter) run(ctx context.Context) {
 }
 
 // sendReport writes the rest of a report, and reports whether the report is done.
-func (rp *reporter) sendReport(ctx context.Context, r *report) bool {
+func (rp *Reporter) sendReport(ctx context.Context, r *report) bool {
 	if r.patch != nil && !rp.writeReport(ctx, r) {
 		return false
 	}
@@ -229,7 +244,7 @@ func (rp *reporter) sendReport(ctx context.Context, r *report) bool {
 }
 
 // used records that a snapshot was restored from.
-func (rp *reporter) used(ctx context.Context, k snapshot.Key) error {
+func (rp *Reporter) used(ctx context.Context, k snapshot.Key) error {
 	s, err := rp.objects.PodSnapshot(ctx, k)
 	if err != nil || s == nil {
 		return err

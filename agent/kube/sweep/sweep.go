@@ -51,6 +51,7 @@ type Config struct {
 	OwnDisk bool                       // these stores are disks of this process's node
 	// MaySweep returns why a store must not be swept, or nil. It is asked before each removal, too.
 	MaySweep func(ctx context.Context, location string) error
+	Bell     Bell // is rung when the stores are to be looked at now
 	// Answers reports whether this process must say if the data of a PodSnapshot in such a store is lost.
 	Answers   func(s *podsnapshotv1.PodSnapshot) bool
 	Knows     func(key snapshot.Key) bool // reports whether this process still has work to do for a snapshot
@@ -60,31 +61,40 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Stores are the stores of a cluster. The methods are those of kube.Stores.
+// Stores are the stores of a cluster. *snapshots.Catalog and *snapshots.Central implement it.
 type Stores interface {
+	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
+	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
+	// RemoveStored removes a snapshot from the store at location if it has that UID.
 	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
+	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
 }
 
 // Sweeper sweeps stores.
 type Sweeper struct {
 	Config
-	log  *slog.Logger
-	look chan struct{} // a signal that the stores are to be looked at now
+	log *slog.Logger
 }
 
-// New returns a sweeper, which works while Run runs.
-func New(c Config) *Sweeper { return &Sweeper{Config: c, log: c.Logger, look: make(chan struct{}, 1)} }
+// Bell wakes a Sweeper when the stores are to be looked at now.
+type Bell chan struct{}
 
-// Look has the stores looked at now. It does not block.
-func (sw *Sweeper) Look() {
+// NewBell returns a bell that has not been rung.
+func NewBell() Bell { return make(Bell, 1) }
+
+// Ring has the stores looked at now. It does not block.
+func (b Bell) Ring() {
 	select {
-	case sw.look <- struct{}{}:
+	case b <- struct{}{}:
 	default:
 	}
 }
+
+// New returns a sweeper, which works while Run runs.
+func New(c Config) *Sweeper { return &Sweeper{Config: c, log: c.Logger} }
 
 // Run sweeps the stores that are this process's to sweep, from time to time until ctx is done.
 func (sw *Sweeper) Run(ctx context.Context) {
@@ -97,7 +107,7 @@ func (sw *Sweeper) Run(ctx context.Context) {
 	for pause := min(every, sweepFirst); ; {
 		select {
 		case <-time.After(wait.Jitter(pause, 0.2)):
-		case <-sw.look:
+		case <-sw.Bell:
 			cached = false
 		case <-ctx.Done():
 			return
