@@ -21,6 +21,7 @@ import (
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/kube/sightings"
 	"diapause.dev/agent/kube/sweep"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -49,15 +50,12 @@ type Stores interface {
 	ProbeStore(ctx context.Context, location string) error
 	// Shared reports whether the controller sees the same store at a location as all nodes do.
 	Shared(location string) bool
-	// Remove removes the snapshot with that UID from the store at location. If uid is empty, it removes any snapshot with
-	// the key.
-	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
+	// Remove removes a snapshot from a store.
+	Remove(ctx context.Context, r snapshots.Removal) error
 	// Stored calls fn for each snapshot in the store at location.
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
 	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at location if it has that UID.
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
 	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
 	// Note returns the note with that name in the store at location, or nil.
@@ -141,12 +139,15 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 // either if another cluster has taken over this cluster's snapshots.
 func (c *Controller) remover(stores Stores) removal.Data {
 	return func(ctx context.Context, k snapshot.Key, uid, location string) error {
+		its := snapshots.Removal{
+			ID: snapshots.ID{Key: k, UID: uid}, From: snapshots.FromStore, Location: location, InUse: snapshots.InUseIgnored,
+		}
 		if err := c.keeper.Owns(ctx, location); err != nil {
 			return err
 		}
 		m, err := stores.StoredManifest(ctx, k, location)
 		if err != nil { // also if it is damaged
-			return stores.Remove(ctx, k, uid, location)
+			return stores.Remove(ctx, its)
 		}
 		ours, err := c.ours(ctx, stores, &m.Meta, location)
 		if err != nil {
@@ -157,7 +158,7 @@ func (c *Controller) remover(stores Stores) removal.Data {
 				"cluster", m.Meta.Origin.Cluster)
 			return nil
 		}
-		return stores.Remove(ctx, k, uid, location)
+		return stores.Remove(ctx, its)
 	}
 }
 

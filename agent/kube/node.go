@@ -44,16 +44,10 @@ type Node interface {
 	Gauges() idle.Meter
 	// Requests returns the checkpoints in the journal, oldest first.
 	Requests() ([]journal.Request, error)
-	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it
-	// removes any snapshot with the key.
-	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
-	// Withdraw removes the snapshot with that UID from this node, which then stores nothing more of it elsewhere. If uid
-	// is empty, it removes any snapshot with the key.
-	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
+	// Remove removes a snapshot from this node, from stores, or from both.
+	Remove(ctx context.Context, r snapshots.Removal) error
 	// Detach has the snapshot with that UID stay on this node, which then stores nothing more of it elsewhere.
 	Detach(ctx context.Context, key snapshot.Key, uid string) error
-	// Forget removes the snapshot with that UID from this node only.
-	Forget(ctx context.Context, key snapshot.Key, uid string) error
 	// HasLocal reports whether a snapshot can be restored on this node without a store.
 	HasLocal(ctx context.Context, key snapshot.Key) (bool, error)
 	// Manifest returns a snapshot's manifest, from this node or from the store at location.
@@ -65,8 +59,6 @@ type Node interface {
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
 	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at location if it has that UID.
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
 	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
 	// OwnDisk reports whether the store at location is visible to this node only.

@@ -57,7 +57,7 @@ type Ready interface {
 
 // Snapshots removes snapshots. *snapshots.Catalog implements it.
 type Snapshots interface {
-	Delete(ctx context.Context, k snapshot.Key) error
+	Remove(ctx context.Context, r snapshots.Removal) error
 }
 
 // Runtime is what sleeps need of containerd. *cri.Client implements it.
@@ -156,7 +156,7 @@ func (s *Sleeps) RemoveEarlier(ctx context.Context) {
 func (s *Sleeps) remove(ctx context.Context, records []*journal.Record) {
 	for _, r := range records {
 		ctx, cancel := context.WithTimeout(ctx, removeTime)
-		err := s.Snapshots.Delete(ctx, r.Key)
+		err := s.Snapshots.Remove(ctx, snapshots.Removal{ID: snapshots.ID{Key: r.Key}, From: snapshots.FromEverywhere})
 		cancel()
 		if errors.Is(err, storage.ErrNotFound) {
 			err = nil

@@ -44,44 +44,44 @@ var allRemoving = []removing{
 		name: "everywhere, not in use", from: copies{spool: true, own: true, named: true}, missing: true, keyed: true,
 		reading: "remove snapshot %s: in use: pods are being restored from it; try again when they are loaded",
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, _ string) error {
-			return w.catalog.Delete(ctx, k)
+			return w.catalog.Remove(ctx, Removal{ID: ID{Key: k}, From: FromEverywhere})
 		},
 	},
 	{
 		name: "spool and store", from: copies{spool: true, named: true},
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, uid string) error {
-			return w.catalog.Remove(ctx, k, uid, w.named)
+			return w.catalog.Remove(ctx, Removal{ID{k, uid}, FromSpool | FromStore, w.named, InUseIgnored, false})
 		},
 	},
 	{
 		name: "spool", from: copies{spool: true},
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, uid string) error {
-			return w.catalog.Withdraw(ctx, k, uid)
+			return w.catalog.Remove(ctx, Removal{ID: ID{k, uid}, From: FromSpool, InUse: InUseIgnored})
 		},
 	},
 	{
 		name: "spool, not in use", from: copies{spool: true}, reading: "forget snapshot %s: in use", spooled: true,
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, uid string) error {
-			return w.catalog.Forget(ctx, k, uid)
+			return w.catalog.Remove(ctx, Removal{ID: ID{k, uid}, From: FromSpool})
 		},
 	},
 	{
 		name: "store, not in use, exactly", from: copies{named: true}, reading: "remove snapshot %s: in use",
 		exact: true,
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, uid string) error {
-			return w.catalog.RemoveStored(ctx, k, uid, w.named)
+			return w.catalog.Remove(ctx, Removal{ID{k, uid}, FromStore, w.named, InUseFails, true})
 		},
 	},
 	{
 		name: "controller, store", from: copies{named: true}, central: true,
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, uid string) error {
-			return w.central.Remove(ctx, k, uid, w.named)
+			return w.central.Remove(ctx, Removal{ID{k, uid}, FromStore, w.named, InUseIgnored, false})
 		},
 	},
 	{
 		name: "controller, store, exactly", from: copies{named: true}, exact: true, central: true,
 		remove: func(ctx context.Context, w *removalRig, k snapshot.Key, uid string) error {
-			return w.central.RemoveStored(ctx, k, uid, w.named)
+			return w.central.Remove(ctx, Removal{ID{k, uid}, FromStore, w.named, InUseFails, true})
 		},
 	},
 }
@@ -91,10 +91,10 @@ type removalRig struct {
 	*rig
 	cluster *removals
 	central *Central
-	named   string                        // location of the store that the cluster names
-	far     *storage.Store                // that store
-	asleep  map[snapshot.Key]bool         // snapshots of UID "u" that a sleeping pod needs
-	deleted func(at, object string) error // before an object of a store is deleted; or nil
+	named   string                    // location of the store that the cluster names
+	far     *storage.Store            // that store
+	asleep  map[snapshot.Key]bool     // snapshots of UID "u" that a sleeping pod needs
+	deleted func(object string) error // before an object of a store is deleted; or nil
 }
 
 func newRemovalRig(t *testing.T) *removalRig {
@@ -131,7 +131,7 @@ type watched struct {
 
 func (b watched) Delete(ctx context.Context, object string) error {
 	if b.w.deleted != nil {
-		if err := b.w.deleted(b.Location(), object); err != nil {
+		if err := b.w.deleted(object); err != nil {
 			return err
 		}
 	}
@@ -360,7 +360,7 @@ func TestRemovalsInOrder(t *testing.T) {
 		w.put(t, k, copies{true, true, true})
 		failure := errors.New("not deleted")
 		var before []copies
-		w.deleted = func(_, object string) error {
+		w.deleted = func(object string) error {
 			if strings.HasSuffix(object, "manifest") {
 				before = append(before, w.where(t, k))
 			}
@@ -370,7 +370,7 @@ func TestRemovalsInOrder(t *testing.T) {
 		if !errors.Is(err, failure) || len(before) != 1 || w.where(t, k) != before[0] {
 			t.Errorf("%v, after that it is in %+v, before in %+v", err, w.where(t, k), before)
 		}
-		w.deleted = func(_, object string) error {
+		w.deleted = func(object string) error {
 			if strings.HasSuffix(object, "manifest") {
 				before = append(before, w.where(t, k))
 			}

@@ -2,14 +2,11 @@ package snapshots
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -53,37 +50,6 @@ func (c stored) SweepStore(ctx context.Context, location string) (storage.SweepR
 		return storage.SweepResult{}, err
 	}
 	return s.Sweep(ctx, storage.SweepOptions{})
-}
-
-// RemoveStored removes a snapshot from the store at a location if it still has that UID. It is no error if the store
-// does not have it.
-func (c stored) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	s, err := c.stores.Get(ctx, location)
-	if err != nil {
-		return fmt.Errorf("remove snapshot %s: %w", k, err)
-	}
-	m, err := s.Manifest(ctx, k)
-	if err == nil && m.Meta.UID == uid {
-		err = s.Remove(ctx, k)
-	}
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
-// RemoveStored removes a snapshot from the store at a location if it still has that UID. It fails while a restore on
-// this node reads the snapshot. It is no error if the store does not have it.
-func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
-	if c.readers.Using(k) {
-		return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
-	}
-	return c.stored.RemoveStored(ctx, k, uid, location)
 }
 
 // diskTypes are file systems that two nodes never share.

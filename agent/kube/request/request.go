@@ -55,7 +55,6 @@ type Node interface {
 	deleting
 	ending.Sleepers
 	Requests() ([]journal.Request, error)
-	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
 	AsleepPod(uid string) (m sleep.Mark, ok bool)
 }
 
@@ -110,7 +109,7 @@ func New(c Config) (*Requests, error) {
 		sleeps: sleeps,
 		deletions: &deletions{
 			objects: o, node: c.Node, nodeName: c.NodeName, store: c.Store, records: records, waiters: w,
-			removals: removal.New(o, c.Node.Remove, c.Logger), remembers: c.Remembers, log: c.Logger,
+			removals: removal.New(o, data(c.Node), c.Logger), remembers: c.Remembers, log: c.Logger,
 		},
 		copies:        newCopies(c.Node),
 		remover:       &remover{objects: o, nodeName: c.NodeName, log: c.Logger},
