@@ -2,10 +2,6 @@ package snapshots
 
 import (
 	"context"
-	"slices"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -52,24 +48,8 @@ func (c stored) SweepStore(ctx context.Context, location string) (storage.SweepR
 	return s.Sweep(ctx, storage.SweepOptions{})
 }
 
-// diskTypes are file systems that two nodes never share.
-var diskTypes = []int64{
-	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
-	unix.TMPFS_MAGIC,
-}
-
 // OwnDisk reports whether the store at a location is certainly on a disk of this node that no other node can see.
 func (stored) OwnDisk(location string) bool {
 	there, own := disk(location)
 	return there && own
-}
-
-// disk reports whether a store is in a directory that is there, and whether that is on a disk of this machine alone.
-func disk(location string) (there, own bool) {
-	path, ok := strings.CutPrefix(location, "dir:")
-	var st unix.Statfs_t
-	if !ok || unix.Statfs(path, &st) != nil {
-		return false, false
-	}
-	return true, slices.Contains(diskTypes, int64(st.Type))
 }
