@@ -14,6 +14,7 @@ import (
 
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -53,7 +54,7 @@ type Agent struct {
 	unsettled *journal.Unsettled
 	sandboxes *keylock.Locks // one checkpoint at a time for each sandbox
 	lineage   *snapshots.Lineage
-	backlog   *snapshots.Backlog
+	backlog   *backlog.Backlog
 	stores    *snapshots.Stores
 	cri       *cri.Client
 
@@ -91,7 +92,7 @@ func New(ctx context.Context, cfg Config) (*Agent, error) {
 		unsettled: journal.NewUnsettled(), sandboxes: keylock.New(), lineage: snapshots.NewLineage(),
 	}
 	a.metrics.registry.MustRegister(BuildInfo(cfg.Version))
-	a.backlog = snapshots.NewBacklog(a.metrics.Waiting)
+	a.backlog = backlog.New(a.metrics.Waiting)
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}

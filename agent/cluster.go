@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/idle"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube"
@@ -75,7 +76,7 @@ func (a *Agent) mark() error {
 
 // steps pass on the steps of all requests.
 type steps struct {
-	backlog   *snapshots.Backlog
+	backlog   *backlog.Backlog
 	collector *sleep.Collector
 	cluster   func(journal.Request) // or nil
 }
@@ -89,7 +90,7 @@ func (s steps) changed(r *journal.Record) {
 }
 
 // request returns a record as a journal.Request, with the reason for which it waits.
-func request(r *journal.Record, b *snapshots.Backlog) journal.Request {
+func request(r *journal.Record, b *backlog.Backlog) journal.Request {
 	q := r.Request()
 	q.Waiting = b.Reason(r.ID)
 	return q

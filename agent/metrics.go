@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/budget"
 	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/snapshots"
 	"diapause.dev/api/snapshot"
 )
 
@@ -153,7 +153,7 @@ func (m *metrics) Refused() { m.refusals.Inc() }
 
 // Waiting sets how many snapshots wait for their store, by reason.
 func (m *metrics) Waiting(n map[string]int) {
-	for _, kind := range snapshots.Reasons {
+	for _, kind := range backlog.Reasons {
 		m.waiting.WithLabelValues(kind).Set(float64(n[kind]))
 	}
 }

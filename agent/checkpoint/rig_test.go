@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/budget"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -86,7 +87,7 @@ func (r *rig) next() {
 	r.runtime = &runtime{sandbox: r.sandbox}
 	unsettled, sandboxes := journal.NewUnsettled(), keylock.New()
 	catalog := snapshots.NewCatalog(snapshots.NewRemover(stores, snapshots.OpenReaders(stores, life), nil), j,
-		snapshots.NewBacklog(func(map[string]int) {}), r.changed, bell.Ring)
+		backlog.New(func(map[string]int) {}), r.changed, bell.Ring)
 	r.Checkpoints = New(Config{
 		Requests: requests.Dir(r.dir + "/requests"), SidecarSocket: r.dir + "/sidecars", StoppedDir: r.stoppedDir(),
 		Arena: 1 << 20, Memory: r.memory, Disk: r.disk,

@@ -21,6 +21,7 @@ import (
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/kube/sightings"
 	"diapause.dev/agent/kube/sweep"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -47,9 +48,6 @@ type Stores interface {
 	duty.Stores
 	sweep.Stores
 	rollback.Notes
-	// Remove removes the snapshot with that UID from the store at location. If uid is empty, it removes any snapshot with
-	// the key.
-	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
 }
 
 // Controller does for all nodes what no node's agent may do. Of several controllers one works, the holder of the Lease.
@@ -130,12 +128,15 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 // either if another cluster has taken over this cluster's snapshots.
 func (c *Controller) remover(stores Stores) removal.Data {
 	return func(ctx context.Context, k snapshot.Key, uid, location string) error {
+		its := snapshots.Removal{
+			ID: snapshots.ID{Key: k, UID: uid}, From: snapshots.FromStore, Location: location, InUse: snapshots.InUseIgnored,
+		}
 		if err := c.keeper.Owns(ctx, location); err != nil {
 			return err
 		}
 		m, err := stores.StoredManifest(ctx, k, location)
 		if err != nil { // also if it is damaged
-			return stores.Remove(ctx, k, uid, location)
+			return stores.Remove(ctx, its)
 		}
 		ours, err := c.ours(ctx, stores, &m.Meta, location)
 		if err != nil {
@@ -146,7 +147,7 @@ func (c *Controller) remover(stores Stores) removal.Data {
 				"cluster", m.Meta.Origin.Cluster)
 			return nil
 		}
-		return stores.Remove(ctx, k, uid, location)
+		return stores.Remove(ctx, its)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -29,8 +30,11 @@ func (central) Shared(location string) bool {
 }
 
 // Remove removes a snapshot from a store, and from nothing else.
-func (c central) Remove(_ context.Context, k snapshot.Key, uid, location string) error {
-	return c.disk.stores.remove(location, k, uid)
+func (c central) Remove(ctx context.Context, r snapshots.Removal) error {
+	if r.Exact {
+		return c.removeStored(ctx, r.ID.Key, r.ID.UID, r.Location)
+	}
+	return c.disk.stores.remove(r.Location, r.ID.Key, r.ID.UID)
 }
 
 // Note reads from a real store, or from a store of the test.

@@ -62,7 +62,7 @@ func (u *unreplicated) fails(why string, damaged bool) {
 	q := all[0]
 	q.Stage, q.Error = journal.StageFailed, why
 	if damaged { // makes the spool say that it does not have the snapshot
-		u.a.node.Forget(u.t.Context(), q.Key, q.SnapshotUID)
+		u.a.node.forget(q.Key, q.SnapshotUID)
 	}
 	u.a.node.advance(q)
 }
@@ -180,7 +180,7 @@ func TestNodeLocal(t *testing.T) {
 	}
 	k := snapshot.Key{Namespace: w.ns, Name: s.Name}
 	// The spool needed space.
-	if err := ra.node.Forget(t.Context(), k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil {
+	if err := ra.node.forget(k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := choose(t, ra, w.pod(a, "again", name(s.Name)), enough); err != nil || got.Snapshot != k {

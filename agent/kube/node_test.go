@@ -530,11 +530,19 @@ func (n *fakeNode) stop(ctx context.Context, q *journal.Request, o checkpoint.Op
 }
 
 // Remove removes nothing from a bucket: a node has no right to that.
-func (n *fakeNode) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
-	if n.boot.Err() != nil {
+func (n *fakeNode) Remove(ctx context.Context, r snapshots.Removal) error {
+	k, uid, location := r.ID.Key, r.ID.UID, r.Location
+	switch {
+	case r.From == snapshots.FromStore:
+		return n.removeStored(ctx, k, uid, location)
+	case r.From == snapshots.FromSpool && r.InUse == snapshots.InUseIgnored:
+		return n.withdraw(k, uid)
+	case r.From == snapshots.FromSpool:
+		return n.forget(k, uid)
+	case n.boot.Err() != nil:
 		return errKilled
 	}
-	if err := n.Forget(ctx, k, uid); err != nil {
+	if err := n.forget(k, uid); err != nil {
 		return err
 	}
 	if rules.InBucket(location) {
@@ -543,10 +551,10 @@ func (n *fakeNode) Remove(ctx context.Context, k snapshot.Key, uid, location str
 	return n.disk.stores.remove(location, k, uid)
 }
 
-func (n *fakeNode) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
+func (n *fakeNode) withdraw(k snapshot.Key, uid string) error {
 	n.moving.Lock()
 	defer n.moving.Unlock()
-	return n.Forget(ctx, k, uid)
+	return n.forget(k, uid)
 }
 
 // Detach implements request.Snapshots.
@@ -563,7 +571,7 @@ func (n *fakeNode) Detach(_ context.Context, k snapshot.Key, uid string) error {
 	return nil
 }
 
-func (n *fakeNode) Forget(_ context.Context, k snapshot.Key, uid string) error {
+func (n *fakeNode) forget(k snapshot.Key, uid string) error {
 	if pod := n.Needed(k, uid); pod != "" {
 		return fmt.Errorf("%w: pod %s sleeps", errkind.ErrInUse, pod)
 	}

@@ -53,8 +53,8 @@ func (n *fakeNode) StoredManifest(ctx context.Context, k snapshot.Key, location 
 	return n.disk.stores.get(location, k)
 }
 
-// RemoveStored removes from a real store, or from a store of the test.
-func (n *fakeNode) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
+// removeStored removes from a real store, or from a store of the test.
+func (n *fakeNode) removeStored(ctx context.Context, k snapshot.Key, uid, location string) error {
 	m, err := n.StoredManifest(ctx, k, location)
 	if err != nil || m.Meta.UID != uid {
 		return err

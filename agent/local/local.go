@@ -14,6 +14,7 @@ import (
 
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/keylock"
@@ -46,7 +47,7 @@ type Config struct {
 	Admission                      *admission.Queue // of wakes
 	Stores                         *snapshots.Stores
 	Catalog                        *snapshots.Catalog
-	Backlog                        *snapshots.Backlog
+	Backlog                        *backlog.Backlog
 	Sandboxes                      *keylock.Locks // locked by checkpoints
 	Cluster                        Cluster        // or nil
 	Metrics                        Metrics

@@ -18,6 +18,7 @@ import (
 
 	"diapause.dev/agent/admission"
 	"diapause.dev/agent/asleep"
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
@@ -80,7 +81,7 @@ func newRig(t *testing.T, c Cluster) *rig {
 	}
 	j, _ := journaltest.New(t)
 	life := lifetime.New(t.Context())
-	readers, backlog := snapshots.OpenReaders(stores, life), snapshots.NewBacklog(func(map[string]int) {})
+	readers, backlog := snapshots.OpenReaders(stores, life), backlog.New(func(map[string]int) {})
 	changed := func(*journal.Record) {}
 	r := &rig{requests: requests.Dir(dir + "/requests"), metrics: &refusals{}, version: "containerd v2.4.2"}
 	nodeFacts := func(context.Context) (snapshot.Facts, error) { return facts, nil }

@@ -143,7 +143,8 @@ func (s *service) Inspect(ctx context.Context, req *localv1.InspectRequest) (*lo
 
 // Remove implements localv1.AgentServer.
 func (s *service) Remove(ctx context.Context, req *localv1.RemoveRequest) (*localv1.RemoveResponse, error) {
-	if err := s.Catalog.Delete(ctx, parseKey(req.Snapshot, req.Namespace)); err != nil {
+	id := snapshots.ID{Key: parseKey(req.Snapshot, req.Namespace)}
+	if err := s.Catalog.Remove(ctx, snapshots.Removal{ID: id, From: snapshots.FromEverywhere}); err != nil {
 		return nil, toStatus(err)
 	}
 	return &localv1.RemoveResponse{}, nil

@@ -13,6 +13,7 @@ import (
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/restore"
+	"diapause.dev/agent/snapshots"
 	localv1 "diapause.dev/api/local/v1"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
@@ -235,7 +236,8 @@ func TestGivenUpMeanwhile(t *testing.T) {
 	if left := r.left(t); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
-	if err := r.Catalog.Delete(t.Context(), saved); err != nil { // it fails while a restore reads the snapshot
+	all := snapshots.Removal{ID: snapshots.ID{Key: saved}, From: snapshots.FromEverywhere}
+	if err := r.Catalog.Remove(t.Context(), all); err != nil { // it fails while a restore reads the snapshot
 		t.Error(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/lifetime"
-	"diapause.dev/api/snapshot"
+	"diapause.dev/agent/snapshots"
 	"diapause.dev/storage"
 )
 
@@ -24,7 +24,7 @@ type Collector struct {
 
 // Snapshots removes snapshots. *snapshots.Remover implements it.
 type Snapshots interface {
-	Delete(ctx context.Context, k snapshot.Key) error
+	Remove(ctx context.Context, r snapshots.Removal) error
 }
 
 // NewCollector returns what removes the snapshots of sleeps that are over. The waker says who sleeps.
@@ -76,7 +76,7 @@ func (c *Collector) RemoveEarlier(ctx context.Context) {
 func (c *Collector) remove(ctx context.Context, records []*journal.Record) {
 	for _, r := range records {
 		ctx, cancel := context.WithTimeout(ctx, removeTime)
-		err := c.snapshots.Delete(ctx, r.Key)
+		err := c.snapshots.Remove(ctx, snapshots.Removal{ID: snapshots.ID{Key: r.Key}, From: snapshots.FromEverywhere})
 		cancel()
 		if errors.Is(err, storage.ErrNotFound) {
 			err = nil

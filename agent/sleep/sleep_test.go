@@ -75,7 +75,8 @@ func (n *node) OrderSleep(_ context.Context, _ string, o sleep.Order) error {
 
 func (n *node) Restless(context.Context, string) error { return n.restless }
 
-func (n *node) Delete(_ context.Context, k snapshot.Key) error {
+func (n *node) Remove(_ context.Context, r snapshots.Removal) error {
+	k := r.ID.Key
 	n.deleted = append(n.deleted, k)
 	if k.Name == "gone" {
 		return storage.ErrNotFound

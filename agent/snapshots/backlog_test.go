@@ -48,7 +48,7 @@ func TestReplicationDenied(t *testing.T) {
 		}
 	}
 	if _, err := a.backlog.Check(); err == nil || !strings.Contains(err.Error(), "2 on this node only (denied)") ||
-		!a.backlog.denied() {
+		!a.backlog.Denied() {
 		t.Errorf("doctor says %v", err)
 	}
 	refusing.Store(false)
@@ -60,7 +60,7 @@ func TestReplicationDenied(t *testing.T) {
 			t.Errorf("the cluster was told %+v", r)
 		}
 	}
-	if detail, err := a.backlog.Check(); err != nil || detail == "" || a.backlog.denied() {
+	if detail, err := a.backlog.Check(); err != nil || detail == "" || a.backlog.Denied() {
 		t.Errorf("doctor says %q, %v", detail, err)
 	}
 }

@@ -1,47 +1,15 @@
 package snapshots
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
-	"diapause.dev/storage"
 	"diapause.dev/storage/cache"
 )
 
 // tidyEvery is how often the cache is compared with the stores. Each comparison lists every store.
 const tidyEvery = time.Hour
-
-// forgetDeleted removes from this node's cache all blocks of objects that no store has any longer: other nodes delete
-// snapshots, too. If any store cannot be listed, the cache stays as it is.
-func (s *Stores) forgetDeleted(ctx context.Context) error {
-	c := s.cache.due()
-	if c == nil {
-		return nil
-	}
-	far, err := s.Everywhere(ctx)
-	if err != nil {
-		return err
-	}
-	there := map[string]bool{}
-	for _, st := range far {
-		err := st.Backend().List(ctx, "", func(o storage.ObjectInfo) error {
-			there[o.Name] = true
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("list %s: %w", st.Backend().Location(), err)
-		}
-	}
-	if n := c.Retain(maps.Keys(there)); n > 0 {
-		s.log.Info("removed from the cache what was deleted in the store", "blocks", n)
-	}
-	s.cache.noteTidied()
-	return nil
-}
 
 // blockCache caches what restores read from stores on other machines. It is opened with the first such store.
 type blockCache struct {

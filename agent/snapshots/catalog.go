@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -35,13 +36,13 @@ type Catalog struct {
 	stores  *Stores
 	readers *Readers
 	journal *journal.Journal
-	backlog *Backlog
+	backlog *backlog.Backlog
 	damage  *spoolDamage
 }
 
 // NewCatalog returns the catalog of the stores from which a remover removes. It calls changed with each record that it
 // changes in the journal. It calls wake when a replication may be retried.
-func NewCatalog(rm *Remover, j *journal.Journal, b *Backlog, changed func(*journal.Record), wake func()) *Catalog {
+func NewCatalog(rm *Remover, j *journal.Journal, b *backlog.Backlog, changed func(*journal.Record), wake func()) *Catalog {
 	s := rm.stores
 	damage := &spoolDamage{spool: s.spool, log: s.log}
 	r := &replications{stores: s, journal: j, backlog: b, changed: changed}
@@ -120,7 +121,7 @@ func (c *Catalog) examine(ctx context.Context, f *Found) {
 	}
 	f.OnNode, f.Problem = reason == "", reason
 	if reason == "" && !f.Replicated {
-		f.Problem = c.backlog.of(f.Manifest.Meta.UID)
+		f.Problem = c.backlog.Of(f.Manifest.Meta.UID)
 	}
 }
 

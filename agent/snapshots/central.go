@@ -3,18 +3,19 @@ package snapshots
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"diapause.dev/agent/keylock"
 	"diapause.dev/agent/place"
-	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
 
 // Central are the stores of a cluster, as its controller sees them. It has no spool and no cache, makes no snapshots
 // and restores none. Its methods may be called concurrently.
-type Central struct{ stored }
+type Central struct {
+	stored
+	remover Remover
+}
 
 // OpenCentral returns the stores of a cluster. Of the options only those of stores count. A store is opened when it is
 // needed. After an error nothing is open.
@@ -25,7 +26,7 @@ func OpenCentral(o Options) (*Central, error) {
 	o.SigningKey, o.TrustedKeys, o.Opened = "", "", func() {}
 	s := &Stores{o: o, log: o.Logger, moving: keylock.New(), named: make(map[string]*Remote)}
 	s.own = s.prepare(o.Store)
-	return &Central{stored{s}}, nil
+	return &Central{stored: stored{s}, remover: Remover{stores: s}}, nil
 }
 
 // Shared reports whether the store at a location is one that all nodes see, and the controller too: a bucket, or a
@@ -35,23 +36,8 @@ func (*Central) Shared(location string) bool {
 	return !local(location) || there && !own
 }
 
-// Remove removes the snapshot with this UID from the store at a location. It is no error if the store does not have it.
-// With an empty uid it removes any snapshot with the key.
-func (c *Central) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	s, err := c.stores.Get(ctx, location)
-	if err != nil {
-		return fmt.Errorf("remove snapshot %s: %w", k, err)
-	}
-	if err := removeThe(ctx, s, k, uid); !errors.Is(err, storage.ErrNotFound) {
-		return err
-	}
-	return nil
-}
+// Remove removes a snapshot FromStore, the only place that Central has.
+func (c *Central) Remove(ctx context.Context, r Removal) error { return c.remover.Remove(ctx, r) }
 
 // RotateKeys wraps the data keys of a namespace, or of all, in the store at a location with the namespace's current
 // key.

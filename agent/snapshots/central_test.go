@@ -31,13 +31,14 @@ func TestCentral(t *testing.T) {
 		}
 	}
 	k := snapshot.Key{Namespace: "n", Name: "s"}
-	if err := c.Remove(t.Context(), k, "uid", there); err != nil {
+	if err := c.Remove(t.Context(), Removal{ID: ID{k, "uid"}, From: FromStore, Location: there}); err != nil {
 		t.Errorf("remove what is not there: %v", err)
 	}
 	if err := c.ProbeStore(t.Context(), there); err != nil {
 		t.Error(err)
 	}
-	if err := c.Remove(t.Context(), k, "uid", missing); err == nil || !strings.Contains(err.Error(), "there is no store") {
+	err = c.Remove(t.Context(), Removal{ID: ID{k, "uid"}, From: FromStore, Location: missing})
+	if err == nil || !strings.Contains(err.Error(), "there is no store") {
 		t.Errorf("a directory without a store: %v", err)
 	}
 	if _, err := os.Stat(strings.TrimPrefix(missing, "dir:")); !errors.Is(err, fs.ErrNotExist) {

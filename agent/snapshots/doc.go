@@ -4,17 +4,18 @@
 // Stores opens these places. A Catalog finds, lists, verifies, repairs and deletes snapshots. A Replicator copies them
 // from the spool to their stores. Restores read from Readers. An Evictor keeps the node's disk usage within its bound.
 //
-// Five methods of Catalog remove a snapshot:
+// Catalog.Remove removes a snapshot. Who has it removed, and from where:
 //
-//	               from the spool   from stores             its cluster object
-//	Delete         yes              all                     yes
-//	Remove         yes              the one at a location   no
-//	Withdraw       yes              none                    no
-//	Forget         yes              none                    no
-//	RemoveStored   no               the one at a location   no
+//	                                    from              in use
+//	an operator, or its pod's next one  everywhere        fails
+//	the node that made it               spool and store   ignored
+//	the same, if it is in a bucket      spool             ignored
+//	another node                        spool             fails
+//	a sweep                             store, exactly    fails
+//	the controller                      store             ignored
 //
-// If the cluster knows the snapshot, Delete only has its PodSnapshot deleted, and waits. The origin node then calls
-// Remove or, if the data is in a bucket, Withdraw: from a bucket the controller removes it. Other nodes call Forget.
+// If the cluster knows the snapshot, a removal from everywhere only has its PodSnapshot deleted, and waits. The origin
+// node then removes the data. From a bucket the controller removes it.
 //
 // The order in which locks are taken is in docs/design/architecture.md, "Locks".
 package snapshots

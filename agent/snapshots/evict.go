@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,12 +43,40 @@ func (v *Evictor) Tidy(ctx context.Context) {
 	if _, err := v.stores.spool.Sweep(ctx, storage.SweepOptions{Grace: SweepGrace}); err != nil {
 		v.log.Warn("spool not swept", "error", err)
 	}
-	if err := v.stores.forgetDeleted(ctx); err != nil {
+	if err := v.forgetDeleted(ctx); err != nil {
 		v.log.Warn("the cache may hold blocks of deleted snapshots", "error", err)
 	}
 	if err := v.stores.forgetStores(ctx, v.journal); err != nil {
 		v.log.Warn("the records of stores exceed their bound", "error", err)
 	}
+}
+
+// forgetDeleted removes from this node's cache all blocks of objects that no store has any longer: other nodes delete
+// snapshots, too. If any store cannot be listed, the cache stays as it is.
+func (v *Evictor) forgetDeleted(ctx context.Context) error {
+	c := v.stores.cache.due()
+	if c == nil {
+		return nil
+	}
+	far, err := v.stores.Everywhere(ctx)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, st := range far {
+		err := st.Backend().List(ctx, "", func(o storage.ObjectInfo) error {
+			there[o.Name] = true
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", st.Backend().Location(), err)
+		}
+	}
+	if n := c.Retain(maps.Keys(there)); n > 0 {
+		v.log.Info("removed from the cache what was deleted in the store", "blocks", n)
+	}
+	v.stores.cache.noteTidied()
+	return nil
 }
 
 // kept is what the Evictor knows of a snapshot in the spool.

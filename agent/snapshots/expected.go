@@ -16,11 +16,11 @@ type Expected struct {
 	chunks  int
 }
 
-// Expect notes which chunks sandboxes that are restored from the snapshot are expected to wait for, in that order.
-func (s *Reader) Expect(chunks []storage.ChunkRef) {
+// newExpected returns that sandboxes are expected to wait for chunks, in that order. place says where a chunk is.
+func newExpected(chunks []storage.ChunkRef, place func(storage.ChunkRef) (file string, off, n int64)) *Expected {
 	var inOrder []runsc.Extent
 	for _, c := range chunks {
-		file, off, n := s.Place(c)
+		file, off, n := place(c)
 		if file == runsc.PagesFile {
 			inOrder = join(inOrder, runsc.Extent{Off: off, Size: n})
 		}
@@ -29,11 +29,8 @@ func (s *Reader) Expect(chunks []storage.ChunkRef) {
 	for _, x := range inOrder {
 		e.content = runsc.AppendWorkingSet(e.content, x)
 	}
-	s.expected.Store(e)
+	return e
 }
-
-// Expected returns what Expect has noted last.
-func (s *Reader) Expected() *Expected { return s.expected.Load() }
 
 // Content returns the content of runsc.WorkingSetFile. The caller must not change it.
 func (e *Expected) Content() []byte {

@@ -17,10 +17,18 @@ import (
 func TestGuard(t *testing.T) {
 	k := snapshot.Key{Namespace: "n", Name: "asleep"}
 	for name, remove := range map[string]func(context.Context, *rig) error{
-		"rm":        func(ctx context.Context, a *rig) error { return a.catalog.Delete(ctx, k) },
-		"retention": func(ctx context.Context, a *rig) error { return a.catalog.Remove(ctx, k, "uid", "") },
-		"deletion":  func(ctx context.Context, a *rig) error { return a.catalog.Withdraw(ctx, k, "uid") },
-		"forget":    func(ctx context.Context, a *rig) error { return a.catalog.Forget(ctx, k, "uid") },
+		"rm": func(ctx context.Context, a *rig) error {
+			return a.catalog.Remove(ctx, Removal{ID: ID{Key: k}, From: FromEverywhere})
+		},
+		"retention": func(ctx context.Context, a *rig) error {
+			return a.catalog.Remove(ctx, Removal{ID: ID{k, "uid"}, From: FromSpool | FromStore, InUse: InUseIgnored})
+		},
+		"deletion": func(ctx context.Context, a *rig) error {
+			return a.catalog.Remove(ctx, Removal{ID: ID{k, "uid"}, From: FromSpool, InUse: InUseIgnored})
+		},
+		"forget": func(ctx context.Context, a *rig) error {
+			return a.catalog.Remove(ctx, Removal{ID: ID{k, "uid"}, From: FromSpool})
+		},
 		"cache": func(ctx context.Context, a *rig) error {
 			a.stores.o.CacheSize = 0
 			return a.evictor.shrinkSpool(ctx)

@@ -3,9 +3,11 @@ package snapshots
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/lifetime"
 	"diapause.dev/storage"
 )
 
@@ -15,28 +17,25 @@ const (
 	holdRefresh = 10 * time.Minute
 )
 
-// hold keeps the packs that a reader reads in their store until released is closed, even if a node removes the snapshot
+// holder keeps packs in their stores while a life lasts.
+type holder struct {
+	life *lifetime.Life
+	log  *slog.Logger
+}
+
+// hold keeps the packs of a snapshot in a store until released is closed, even if a node removes the snapshot
 // meanwhile. If the agent ends first, the hold stays in the store: the next agent serves the sandboxes that are still
 // loading.
-func (rs *Readers) hold(s *Reader) {
-	at := s.Far
-	if s.OnNode {
-		at = rs.stores.spool
-	}
-	if at == nil {
-		return
-	}
-	rs.life.Go(func() {
-		err := rs.holdAt(at, s.Manifest, s.released)
-		if err != nil && !errors.Is(err, errkind.ErrStopping) {
-			rs.log.Warn("snapshot not held", "snapshot", s.Manifest.Meta.Key.String(), "store", at.Backend().Location(), "error",
-				err)
+func (hs holder) hold(at *storage.Store, m *storage.Manifest, released <-chan struct{}) {
+	hs.life.Go(func() {
+		if err := hs.holdUntil(at, m, released); err != nil && !errors.Is(err, errkind.ErrStopping) {
+			hs.log.Warn("snapshot not held", "snapshot", m.Meta.Key.String(), "store", at.Backend().Location(), "error", err)
 		}
 	})
 }
 
-func (rs *Readers) holdAt(at *storage.Store, m *storage.Manifest, released <-chan struct{}) error {
-	h, err := within(rs.life.Context(), func(ctx context.Context) (*storage.Hold, error) { return at.Hold(ctx, m) })
+func (hs holder) holdUntil(at *storage.Store, m *storage.Manifest, released <-chan struct{}) error {
+	h, err := within(hs.life.Context(), func(ctx context.Context) (*storage.Hold, error) { return at.Hold(ctx, m) })
 	if err != nil {
 		return err
 	}
@@ -44,16 +43,16 @@ func (rs *Readers) holdAt(at *storage.Store, m *storage.Manifest, released <-cha
 	defer tick.Stop()
 	for {
 		select {
-		case <-rs.life.Context().Done():
-			return context.Cause(rs.life.Context())
+		case <-hs.life.Context().Done():
+			return context.Cause(hs.life.Context())
 		case <-released:
-			_, err := within(rs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Release(ctx) })
+			_, err := within(hs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Release(ctx) })
 			return err
 		case <-tick.C:
 		}
-		_, err := within(rs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Refresh(ctx) })
+		_, err := within(hs.life.Context(), func(ctx context.Context) (any, error) { return nil, h.Refresh(ctx) })
 		if err != nil {
-			rs.log.Warn("hold not refreshed; it is retried", "snapshot", m.Meta.Key.String(), "error", err)
+			hs.log.Warn("hold not refreshed; it is retried", "snapshot", m.Meta.Key.String(), "error", err)
 		}
 	}
 }

@@ -119,13 +119,13 @@ func TestForgetDeleted(t *testing.T) {
 		t.Fatal("nothing of the removed snapshot is in the cache")
 	}
 	for range 2 { // the second call does nothing: it comes too soon
-		if err := a.stores.forgetDeleted(t.Context()); err != nil || c.Bytes() != want {
+		if err := a.evictor.forgetDeleted(t.Context()); err != nil || c.Bytes() != want {
 			t.Errorf("%d bytes in the cache, want %d: %v", c.Bytes(), want, err)
 		}
 	}
 	a.stores.cache.tidied = time.Time{}
 	a.stores.o.Cluster = &removals{store: "gs://"}
-	if err := a.stores.forgetDeleted(t.Context()); !errors.Is(err, errkind.ErrInvalid) || c.Bytes() != want {
+	if err := a.evictor.forgetDeleted(t.Context()); !errors.Is(err, errkind.ErrInvalid) || c.Bytes() != want {
 		t.Errorf("with a store that cannot be listed: %v, %d bytes", err, c.Bytes())
 	}
 }

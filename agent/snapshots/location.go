@@ -1,36 +1,27 @@
 package snapshots
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
-	"diapause.dev/agent/errkind"
-	"diapause.dev/agent/place"
+	"golang.org/x/sys/unix"
 )
-
-// mayMake reports whether an agent may create a store at a location by itself: in a bucket, at place.Default, and
-// within its own state directory. Any other directory may be a mount point where nothing is mounted.
-func (o *Options) mayMake(location string) bool {
-	path, isDir := strings.CutPrefix(location, "dir:")
-	if isDir && o.StateDir == "" {
-		return false
-	}
-	rel, err := filepath.Rel(o.StateDir, path)
-	return !isDir || location == place.Default || err == nil && filepath.IsLocal(rel)
-}
-
-// checkCredentials returns an error if path is neither empty nor a directory.
-func checkCredentials(path string) error {
-	if path == "" {
-		return nil
-	}
-	if st, err := os.Stat(path); err != nil || !st.IsDir() {
-		return fmt.Errorf("%w: --bucket-credentials=%s is no directory", errkind.ErrInvalid, path)
-	}
-	return nil
-}
 
 // local reports whether a store is a directory, and so within reach of this node's file system.
 func local(location string) bool { return strings.HasPrefix(location, "dir:") }
+
+// diskTypes are file systems that two nodes never share.
+var diskTypes = []int64{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
+	unix.TMPFS_MAGIC,
+}
+
+// disk reports whether a store is in a directory that is there, and whether that is on a disk of this machine alone.
+func disk(location string) (there, own bool) {
+	path, ok := strings.CutPrefix(location, "dir:")
+	var st unix.Statfs_t
+	if !ok || unix.Statfs(path, &st) != nil {
+		return false, false
+	}
+	return true, slices.Contains(diskTypes, int64(st.Type))
+}

@@ -145,6 +145,12 @@ func (s *Reader) Fetch(f func()) {
 // Fetching reports whether a call of Fetch is under way.
 func (s *Reader) Fetching() bool { return s.fetching.Load() > 0 }
 
+// Expect notes which chunks sandboxes that are restored from the snapshot are expected to wait for, in that order.
+func (s *Reader) Expect(chunks []storage.ChunkRef) { s.expected.Store(newExpected(chunks, s.Place)) }
+
+// Expected returns what Expect has noted last.
+func (s *Reader) Expected() *Expected { return s.expected.Load() }
+
 // Open returns the reader of a snapshot. If the agent has trusted keys and none of them has signed the snapshot, the
 // error is storage.ErrUntrusted. Open holds no lock while it reads.
 func (rs *Readers) Open(ctx context.Context, id ID, location string) (*Reader, error) {
@@ -205,6 +211,17 @@ func (rs *Readers) publish(fresh *Reader) (*Reader, error) {
 	}
 	s.users++
 	return s, nil
+}
+
+// hold keeps the packs that a reader reads in the store that it reads them from.
+func (rs *Readers) hold(s *Reader) {
+	at := s.Far
+	if s.OnNode {
+		at = rs.stores.spool
+	}
+	if at != nil {
+		holder{rs.life, rs.log}.hold(at, s.Manifest, s.released)
+	}
 }
 
 // held is a snapshot and the stores that its bytes can be read from, the best first.

@@ -107,6 +107,42 @@ func (r *Remote) open() (*storage.Store, error) {
 	return s, r.ids.advise(r.location, err)
 }
 
+// openExpected opens the store at a location, which must be the one that was there before.
+func (r *Remote) openExpected() (*storage.Store, error) {
+	id, err := r.ids.expected(r.location)
+	if err != nil {
+		return nil, err
+	}
+	how := r.access
+	how.MayMake = how.MayMake && id == ""
+	b, err := how.Open(r.life, r.location)
+	if errors.Is(err, place.ErrNoStore) && id != "" {
+		return nil, fmt.Errorf("%w: %w, and store %s was expected", storage.ErrIdentity, err, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := r.options
+	o.Identity = id
+	measured := b
+	if r.measure != nil {
+		measured = r.measure(b)
+	}
+	s, err := storage.Open(r.life, measured, o)
+	if err == nil {
+		err = place.CheckCreateOnly(r.life, b)
+	}
+	if err == nil && id == "" {
+		err = r.ids.record(r.location, s.Identity())
+	} else if err == nil {
+		r.ids.opened(r.location)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return s, nil
+}
+
 // close cancels an attempt under way and closes the store. Get must not be called afterwards.
 func (r *Remote) close() error {
 	r.end()

@@ -10,11 +10,42 @@ import (
 	"diapause.dev/storage"
 )
 
+// Removal says which snapshot is removed, and from where.
+type Removal struct {
+	ID       ID // with a UID, another snapshot that has the key stays; without one, whichever has the key is removed
+	From     From
+	Location string // of the store, for FromStore; empty: the agent's own
+	InUse    InUse
+	// Exact leaves what may be another snapshot: one whose manifest is damaged, and, if ID.UID is empty, one with a UID.
+	Exact bool
+}
+
+// From says from where snapshots are removed: FromEverywhere, or one or both of FromSpool and FromStore.
+type From uint8
+
+// Where snapshots are.
+const (
+	FromSpool  From = 1 << iota // the spool of this node
+	FromStore                   // the store at a location
+	fromStores                  // all stores
+	// FromEverywhere is the spool and all stores. If the cluster knows the snapshot, the cluster removes all of it.
+	FromEverywhere = FromSpool | fromStores
+)
+
+// InUse says what becomes of a removal if a restore on this node reads a snapshot that has the key.
+type InUse uint8
+
+// What becomes of such a removal.
+const (
+	InUseFails   InUse = iota // it fails with errkind.ErrInUse
+	InUseIgnored              // it goes on, and so does the restore: see Readers
+)
+
 // Remover removes snapshots from the spool and from stores, except those that sleeping pods or restores need. Its
 // methods may be called concurrently.
 type Remover struct {
 	stores  *Stores
-	readers *Readers
+	readers *Readers                                      // or nil: no restore reads anything
 	needed  func(k snapshot.Key, uid string) (pod string) // or nil
 }
 
@@ -24,128 +55,116 @@ func NewRemover(s *Stores, readers *Readers, needed func(k snapshot.Key, uid str
 	return &Remover{stores: s, readers: readers, needed: needed}
 }
 
-// Delete removes a snapshot from all stores and from the spool, and the packs that only it used. If the cluster knows
-// the snapshot, the cluster removes it.
-func (c *Remover) Delete(ctx context.Context, k snapshot.Key) error {
-	if err := k.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
-	}
-	if err := c.guard(k, ""); err != nil {
-		return err
-	}
-	if c.readers.Using(k) {
-		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k,
-			errkind.ErrInUse)
-	}
-	if c.stores.o.Cluster != nil {
-		if known, err := c.stores.o.Cluster.Remove(ctx, k); known || err != nil {
+// Remove removes a snapshot, and the packs that only it used. It is an error of kind storage.ErrNotFound if it is
+// removed from everywhere and was nowhere; otherwise that is no error.
+//
+// From the spool nothing is removed while a pod sleeps that needs the snapshot. Remove waits for a replication of the
+// snapshot that is under way; once the spool no longer has it, none begins.
+func (c *Remover) Remove(ctx context.Context, r Removal) error {
+	if r.From == FromSpool && r.InUse == InUseFails { // what is not there is not in use
+		if there, err := c.stores.spool.Has(ctx, r.ID.Key); err != nil || !there {
 			return err
 		}
 	}
-	release, err := c.stores.moving.Lock(ctx, k.String())
+	if err := c.mayRemove(r); err != nil {
+		return err
+	}
+	if r.From == FromEverywhere && c.stores.o.Cluster != nil {
+		if known, err := c.stores.o.Cluster.Remove(ctx, r.ID.Key); known || err != nil {
+			return err
+		}
+	}
+	release, err := c.stores.moving.Lock(ctx, r.ID.Key.String())
 	if err != nil {
 		return err
 	}
 	defer release()
-	far, err := c.stores.Everywhere(ctx)
+	places, err := c.places(ctx, r)
 	if err != nil {
-		return fmt.Errorf("remove snapshot %s: %w", k, err)
+		return fmt.Errorf("remove snapshot %s: %w", r.ID.Key, err)
 	}
-	return removeFrom(ctx, k, "", append(far, c.stores.spool))
+	err = removeFrom(ctx, r, places)
+	if r.From != FromEverywhere && errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
-// removeFrom removes a snapshot from all given stores that have it, in this order. See removeThe for uid.
-func removeFrom(ctx context.Context, k snapshot.Key, uid string, stores []*storage.Store) error {
+// mayRemove returns why a snapshot must not be removed now, or nil.
+func (c *Remover) mayRemove(r Removal) error {
+	k := r.ID.Key
+	if r.From == FromEverywhere {
+		if err := k.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)
+		}
+	}
+	if r.From&FromSpool != 0 {
+		if err := c.guard(k, r.ID.UID); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.InUse == InUseIgnored || c.readers == nil || !c.readers.Using(k):
+		return nil
+	case r.From == FromEverywhere:
+		return fmt.Errorf("remove snapshot %s: %w: pods are being restored from it; try again when they are loaded", k,
+			errkind.ErrInUse)
+	case r.From == FromSpool:
+		return fmt.Errorf("forget snapshot %s: %w", k, errkind.ErrInUse)
+	}
+	return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
+}
+
+// places returns the stores that a snapshot is removed from, in this order. If it is removed from everywhere, the spool
+// comes last: after a failure the snapshot is still on this node. Otherwise it comes first: after a failure no
+// replication begins.
+func (c *Remover) places(ctx context.Context, r Removal) (places []*storage.Store, err error) {
+	if r.From == FromEverywhere {
+		far, err := c.stores.Everywhere(ctx)
+		return append(far, c.stores.spool), err
+	}
+	if r.From&FromSpool != 0 {
+		places = append(places, c.stores.spool)
+	}
+	if r.From&FromStore != 0 {
+		far, err := c.stores.Get(ctx, r.Location)
+		return append(places, far), err
+	}
+	return places, nil
+}
+
+// removeFrom removes a snapshot from all given stores that have it, in this order.
+func removeFrom(ctx context.Context, r Removal, stores []*storage.Store) error {
 	removed := false
 	for _, s := range stores {
-		err := removeThe(ctx, s, k, uid)
+		err := removeThe(ctx, s, r)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			return err
 		}
 		removed = removed || err == nil
 	}
 	if !removed {
-		return notOnNode(k, nil)
+		return notOnNode(r.ID.Key, nil)
 	}
 	return nil
 }
 
-// removeThe removes the snapshot with this UID from a store; if uid is empty, any snapshot with the key. If another
-// snapshot has the key, the error is storage.ErrNotFound. A damaged manifest is removed, although its UID is unknown.
-func removeThe(ctx context.Context, s *storage.Store, k snapshot.Key, uid string) error {
-	if uid == "" {
+// removeThe removes a snapshot from a store. If another snapshot has the key, the error is storage.ErrNotFound.
+func removeThe(ctx context.Context, s *storage.Store, r Removal) error {
+	k, uid := r.ID.Key, r.ID.UID
+	if uid == "" && !r.Exact {
 		return s.Remove(ctx, k)
 	}
 	m, err := s.Manifest(ctx, k)
 	var corrupt *storage.CorruptError
 	switch {
-	case errors.As(err, &corrupt):
+	case errors.As(err, &corrupt) && !r.Exact:
 	case err != nil:
 		return err
 	case m.Meta.UID != uid:
 		return fmt.Errorf("snapshot %s of UID %s: %w: another one has its name", k, uid, storage.ErrNotFound)
 	}
 	return s.Remove(ctx, k)
-}
-
-// Remove removes the snapshot with this UID from the spool and from the store at a location, to which it was to be
-// replicated. It is no error if neither has it. Remove waits for a replication under way. With an empty uid it removes
-// any snapshot with the key.
-func (c *Remover) Remove(ctx context.Context, k snapshot.Key, uid, location string) error {
-	if err := c.guard(k, uid); err != nil {
-		return err
-	}
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	far, err := c.stores.Get(ctx, location)
-	if err != nil {
-		return fmt.Errorf("remove snapshot %s: %w", k, err)
-	}
-	if err := removeFrom(ctx, k, uid, []*storage.Store{c.stores.spool, far}); !errors.Is(err, storage.ErrNotFound) {
-		return err
-	}
-	return nil
-}
-
-// Withdraw removes the snapshot with this UID from the spool, even while a restore reads it. It waits for a replication
-// under way; afterwards none begins. It fails while a pod sleeps that needs the snapshot. It is no error if the spool
-// does not have it. With an empty uid it removes any snapshot with the key.
-func (c *Remover) Withdraw(ctx context.Context, k snapshot.Key, uid string) error {
-	if err := c.guard(k, uid); err != nil {
-		return err
-	}
-	return c.fromSpool(ctx, k, uid)
-}
-
-// Forget removes this node's own copy of the snapshot with this UID; it fails while a restore reads it, or a pod
-// sleeps that needs it. It is no error if there is no copy. With an empty uid it removes any snapshot with the key.
-func (c *Remover) Forget(ctx context.Context, k snapshot.Key, uid string) error {
-	if there, err := c.stores.spool.Has(ctx, k); err != nil || !there {
-		return err
-	}
-	if err := c.guard(k, uid); err != nil {
-		return err
-	}
-	if c.readers.Using(k) {
-		return fmt.Errorf("forget snapshot %s: %w", k, errkind.ErrInUse)
-	}
-	return c.fromSpool(ctx, k, uid)
-}
-
-// fromSpool removes a snapshot from the spool. It is no error if the spool does not have it.
-func (c *Remover) fromSpool(ctx context.Context, k snapshot.Key, uid string) error {
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	if err := removeThe(ctx, c.stores.spool, k, uid); !errors.Is(err, storage.ErrNotFound) {
-		return err
-	}
-	return nil
 }
 
 // guard returns an error if a pod that sleeps needs the snapshot with this UID; if uid is empty, any with the key.

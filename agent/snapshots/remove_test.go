@@ -60,39 +60,11 @@ func TestRemoveAsksTheCluster(t *testing.T) {
 		{false, nil, false},
 	} {
 		cluster.known, cluster.err = c.known, c.err
-		if err := a.catalog.Delete(t.Context(), k); !errors.Is(err, c.err) {
+		if err := a.catalog.Remove(t.Context(), Removal{ID: ID{Key: k}, From: FromEverywhere}); !errors.Is(err, c.err) {
 			t.Errorf("case %d: %v", i, err)
 		}
 		if there, err := a.stores.spool.Has(t.Context(), k); err != nil || there != c.there || cluster.asked != i+1 {
 			t.Errorf("case %d: it is there: %v, %v; asked %d times", i, there, err, cluster.asked)
-		}
-	}
-}
-
-// TestRemoveReplaced: if another snapshot has taken the name, a removal of the old one leaves it in the store and in
-// the spool.
-func TestRemoveReplaced(t *testing.T) {
-	a := newRig(t, nil)
-	k := snapshot.Key{Namespace: "n", Name: "s"}
-	far, err := a.stores.Get(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, far, k)
-	put(t, a.stores.spool, k)
-	m, err := a.stores.spool.Manifest(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, uid := range []string{m.Meta.UID + "-before", m.Meta.UID} {
-		err := errors.Join(a.catalog.Forget(t.Context(), k, uid), a.catalog.Remove(t.Context(), k, uid, ""))
-		if err != nil {
-			t.Error(err)
-		}
-		for _, s := range []*storage.Store{far, a.stores.spool} {
-			if there, err := s.Has(t.Context(), k); err != nil || there != (uid != m.Meta.UID) {
-				t.Errorf("removal of UID %q of %q: it is there: %t, %v", uid, m.Meta.UID, there, err)
-			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/keylock"
@@ -46,7 +47,7 @@ type Replicator struct {
 	damage    *spoolDamage
 	journal   *journal.Journal
 	unsettled *journal.Unsettled
-	backlog   *Backlog
+	backlog   *backlog.Backlog
 	sandboxes *keylock.Locks
 	changed   func(*journal.Record)
 	bell      Bell
@@ -89,7 +90,7 @@ func (p *Replicator) Replicate(ctx context.Context, rec *journal.Record, progres
 	}
 	rec.Timeline = append(rec.Timeline, snapshot.Stage{Name: "replicate", Took: time.Since(started)})
 	rec.Stage = journal.StageReplicated
-	p.backlog.ended(rec)
+	p.backlog.Ended(rec)
 	err = p.journal.Put(rec)
 	p.changed(rec)
 	if err != nil {
@@ -116,7 +117,7 @@ func (p *Replicator) copyToStore(ctx context.Context, rec *journal.Record, progr
 
 // waits notes why a snapshot is not in its store yet, and tells the cluster if that is news.
 func (p *Replicator) waits(rec *journal.Record, err error) {
-	if p.backlog.failed(rec, err) {
+	if p.backlog.Failed(rec, err) {
 		p.changed(rec)
 	}
 }
@@ -160,7 +161,7 @@ func (p *Replicator) Run(ctx context.Context) error {
 // pause returns the pause after a failure.
 func (p *Replicator) pause(b *backoff.ExponentialBackOff) time.Duration {
 	b.MaxInterval = replicateEvery
-	if p.backlog.denied() {
+	if p.backlog.Denied() {
 		b.MaxInterval = replicateDenied
 	}
 	return b.NextBackOff()
@@ -292,7 +293,7 @@ func (p *Replicator) endIfHopeless(ctx context.Context, rec *journal.Record, err
 		rec.Stage = journal.StageSpooled // the next attempt comes here again
 		return err
 	}
-	p.backlog.ended(rec)
+	p.backlog.Ended(rec)
 	p.changed(rec)
 	return fmt.Errorf("%w: %w", errkind.ErrNeverReplicated, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/journal"
 	"diapause.dev/api/snapshot"
 )
@@ -12,7 +13,7 @@ import (
 type replications struct {
 	stores  *Stores
 	journal *journal.Journal
-	backlog *Backlog
+	backlog *backlog.Backlog
 	changed func(*journal.Record)
 }
 
@@ -31,7 +32,7 @@ func (c *replications) Detach(ctx context.Context, k snapshot.Key, uid string) e
 		if err := c.journal.Put(r); err != nil {
 			return err
 		}
-		c.backlog.ended(r)
+		c.backlog.Ended(r)
 		c.changed(r)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"diapause.dev/agent/backlog"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/journal/journaltest"
@@ -20,7 +21,7 @@ type rig struct {
 	readers    *Readers
 	journal    *journal.Journal
 	journalDir string
-	backlog    *Backlog
+	backlog    *backlog.Backlog
 	unsettled  *journal.Unsettled
 	catalog    *Catalog
 	replicator *Replicator
@@ -51,7 +52,7 @@ func newRigWith(t *testing.T, cluster Cluster, o Options) *rig {
 		t.Fatal(err)
 	}
 	a := &rig{
-		stores: stores, backlog: NewBacklog(func(map[string]int) {}), unsettled: journal.NewUnsettled(),
+		stores: stores, backlog: backlog.New(func(map[string]int) {}), unsettled: journal.NewUnsettled(),
 		life: lifetime.New(t.Context()), heard: make(chan struct{}, 1),
 	}
 	a.journal, a.journalDir = journaltest.New(t)

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"diapause.dev/agent/errkind"
 	"diapause.dev/storage"
@@ -39,13 +40,13 @@ func (o *Options) readKeys() (k keys, err error) {
 	return k, nil
 }
 
-// logKeys logs who is trusted.
-func (s *Stores) logKeys() {
-	for _, key := range s.keys.trusted {
-		s.log.Info("snapshots signed by this key may be restored", "key", signing.Fingerprint(key))
+// log logs who is trusted.
+func (k keys) log(log *slog.Logger) {
+	for _, key := range k.trusted {
+		log.Info("snapshots signed by this key may be restored", "key", signing.Fingerprint(key))
 	}
-	if s.keys.signing == nil && len(s.keys.trusted) > 0 {
-		s.log.Warn("this node cannot restore its own snapshots: it has trusted keys and no signing key")
+	if k.signing == nil && len(k.trusted) > 0 {
+		log.Warn("this node cannot restore its own snapshots: it has trusted keys and no signing key")
 	}
 }
 

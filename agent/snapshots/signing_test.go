@@ -76,7 +76,7 @@ func TestHostileUnsignedReaders(t *testing.T) {
 					t.Errorf("%s: verified: %+v, %v", by, v, err)
 				}
 			}
-			if err := a.catalog.Delete(t.Context(), k); err != nil {
+			if err := a.catalog.Remove(t.Context(), Removal{ID: ID{Key: k}, From: FromEverywhere}); err != nil {
 				t.Errorf("%s: removed: %v", by, err)
 			}
 		}

@@ -2,14 +2,7 @@ package snapshots
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
 )
@@ -55,55 +48,8 @@ func (c stored) SweepStore(ctx context.Context, location string) (storage.SweepR
 	return s.Sweep(ctx, storage.SweepOptions{})
 }
 
-// RemoveStored removes a snapshot from the store at a location if it still has that UID. It is no error if the store
-// does not have it.
-func (c stored) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
-	release, err := c.stores.moving.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
-	s, err := c.stores.Get(ctx, location)
-	if err != nil {
-		return fmt.Errorf("remove snapshot %s: %w", k, err)
-	}
-	m, err := s.Manifest(ctx, k)
-	if err == nil && m.Meta.UID == uid {
-		err = s.Remove(ctx, k)
-	}
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
-// RemoveStored removes a snapshot from the store at a location if it still has that UID. It fails while a restore on
-// this node reads the snapshot. It is no error if the store does not have it.
-func (c *Catalog) RemoveStored(ctx context.Context, k snapshot.Key, uid, location string) error {
-	if c.readers.Using(k) {
-		return fmt.Errorf("remove snapshot %s: %w", k, errkind.ErrInUse)
-	}
-	return c.stored.RemoveStored(ctx, k, uid, location)
-}
-
-// diskTypes are file systems that two nodes never share.
-var diskTypes = []int64{
-	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
-	unix.TMPFS_MAGIC,
-}
-
 // OwnDisk reports whether the store at a location is certainly on a disk of this node that no other node can see.
 func (stored) OwnDisk(location string) bool {
 	there, own := disk(location)
 	return there && own
-}
-
-// disk reports whether a store is in a directory that is there, and whether that is on a disk of this machine alone.
-func disk(location string) (there, own bool) {
-	path, ok := strings.CutPrefix(location, "dir:")
-	var st unix.Statfs_t
-	if !ok || unix.Statfs(path, &st) != nil {
-		return false, false
-	}
-	return true, slices.Contains(diskTypes, int64(st.Type))
 }

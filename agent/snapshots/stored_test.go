@@ -49,13 +49,15 @@ func TestStored(t *testing.T) {
 	if _, err := a.catalog.StoredManifest(t.Context(), k, ""); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("in another store: %v", err)
 	}
-	if err := a.catalog.RemoveStored(t.Context(), k, "other", there); err != nil || count(there) != 1 {
+	sweep := Removal{ID: ID{k, "other"}, From: FromStore, Location: there, Exact: true}
+	if err := a.catalog.Remove(t.Context(), sweep); err != nil || count(there) != 1 {
 		t.Errorf("one that was made anew: %v", err)
 	}
 	stray := storagetest.Write(t, s, snapshot.Key{Namespace: "n", Name: "stray"}, nil, storagetest.SmallImage(1))
 	storagetest.Orphan(t, s, stray.Meta.Key)
 	for range 2 { // the second time it is already gone
-		if err := a.catalog.RemoveStored(t.Context(), k, "u", there); err != nil || count(there) != 0 {
+		sweep.ID.UID = "u"
+		if err := a.catalog.Remove(t.Context(), sweep); err != nil || count(there) != 0 {
 			t.Errorf("removed: %v", err)
 		}
 	}

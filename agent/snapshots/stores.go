@@ -29,31 +29,6 @@ const (
 	usesFile  = "uses.json"
 )
 
-// Options says where a node's snapshots are.
-type Options struct {
-	// StateDir is for the spool, the cache, and what was found at each location. It must survive a reboot. A process
-	// without it makes no store in a directory.
-	StateDir string
-	Store    string // location of the agent's own store
-	StoreID  string // required identity of that store; empty: the identity that was found there first
-	Codec    string // of chunks: auto, none, s2 or zstd; empty: auto, but zstd where the store is elsewhere
-	Keys     string // directory of encryption keys, see storage/keyring; empty: nothing is encrypted
-	// SigningKey is the file of the key that signs the manifests of this node's snapshots; empty: they are not signed.
-	// TrustedKeys is the file of the keys whose snapshots are restored; empty: all are. See storage/signing.
-	SigningKey, TrustedKeys string
-
-	CacheSize int64 // bytes kept on the node for restores: replicated snapshots, and what was read elsewhere
-	// AcceptNetworkDirectory allows stores in directories of network file systems. Such a file system may show a node late
-	// what another node has written. Then a sweep on one node may delete what another one has just named.
-	AcceptNetworkDirectory bool
-	// Credentials is a directory with the credentials of buckets, see place.Access.
-	Credentials string
-	Cluster     Cluster                               // names further stores; nil: there is none
-	Opened      func()                                // called when a store has been opened
-	Measure     func(storage.Backend) storage.Backend // nil: stores are not measured
-	Logger      *slog.Logger
-}
-
 // Stores are the places where snapshots are: the spool on this node, the agent's own store, and the
 // stores that a cluster names. Its methods may be called concurrently.
 type Stores struct {
@@ -95,7 +70,7 @@ func Open(ctx context.Context, o Options) (*Stores, error) {
 	if s.keys, err = o.readKeys(); err != nil {
 		return nil, err
 	}
-	s.logKeys()
+	s.keys.log(s.log)
 	if err := s.cleanStateDir(); err != nil {
 		s.log.Warn("temporary files of an earlier agent are left", "error", err)
 	}

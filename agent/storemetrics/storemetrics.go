@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"diapause.dev/agent/snapshots"
+	"diapause.dev/agent/backlog"
 	"diapause.dev/storage"
 )
 
@@ -51,7 +51,7 @@ func (m *Metrics) Backend(b storage.Backend) storage.Backend {
 	took := make(map[string]prometheus.Observer, len(operations))
 	for _, operation := range operations {
 		took[operation] = m.took.WithLabelValues(where, operation)
-		for _, reason := range snapshots.Reasons {
+		for _, reason := range backlog.Reasons {
 			m.failed.WithLabelValues(where, operation, reason)
 		}
 	}
@@ -77,7 +77,7 @@ func (b *measured) end(ctx context.Context, operation string, took time.Duration
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		b.m.failed.WithLabelValues(b.where, operation, snapshots.Reason(err)).Inc()
+		b.m.failed.WithLabelValues(b.where, operation, backlog.Reason(err)).Inc()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/objects"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -23,9 +24,14 @@ type copies struct {
 	all map[snapshot.Key]string
 }
 
-// forgetter removes the snapshot with that UID from this node only.
+// forgetter removes snapshots.
 type forgetter interface {
-	Forget(ctx context.Context, key snapshot.Key, uid string) error
+	Remove(ctx context.Context, r snapshots.Removal) error
+}
+
+// forget removes the snapshot with that UID from this node only.
+func forget(ctx context.Context, node forgetter, k snapshot.Key, uid string) error {
+	return node.Remove(ctx, snapshots.Removal{ID: snapshots.ID{Key: k, UID: uid}, From: snapshots.FromSpool})
 }
 
 func newCopies(node forgetter) *copies {
@@ -65,7 +71,7 @@ func (c *copies) remove(ctx context.Context, k snapshot.Key) error {
 	if !ok {
 		return nil
 	}
-	if err := c.node.Forget(ctx, k, uid); err != nil {
+	if err := forget(ctx, c.node, k, uid); err != nil {
 		return fmt.Errorf("remove this node's copy of PodSnapshot %s, which is deleted: %w", objects.Named(k), err)
 	}
 	c.removed(k, uid)

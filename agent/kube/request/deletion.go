@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/removal"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -38,11 +39,18 @@ type deletions struct {
 // deleting is what deletions need of the agent.
 type deleting interface {
 	forgetter
-	// Withdraw removes the snapshot with that UID from this node, which then stores nothing more of it elsewhere. If uid
-	// is empty, it removes any snapshot with the key.
-	Withdraw(ctx context.Context, key snapshot.Key, uid string) error
 	// Detach has the snapshot with that UID stay on this node, which then stores nothing more of it elsewhere.
 	Detach(ctx context.Context, key snapshot.Key, uid string) error
+}
+
+// data returns what removes the data of a snapshot from this node and from its store.
+func data(node deleting) removal.Data {
+	return func(ctx context.Context, k snapshot.Key, uid, location string) error {
+		return node.Remove(ctx, snapshots.Removal{
+			ID: snapshots.ID{Key: k, UID: uid}, From: snapshots.FromSpool | snapshots.FromStore, Location: location,
+			InUse: snapshots.InUseIgnored,
+		})
+	}
 }
 
 // serve does this node's part in the deletion of a PodSnapshot. The origin node removes all of it, but nothing
@@ -50,7 +58,7 @@ type deleting interface {
 func (d *deletions) serve(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := objects.KeyOf(s)
 	if s.Annotations[podsnapshotv1.AnnotationOriginNode] != d.nodeName {
-		return d.node.Forget(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
+		return forget(ctx, d.node, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID])
 	}
 	if j, ok := d.records.Jobs.State(k); ok && !j.Ended && !j.Spooled {
 		return nil // it is requeued when the capture ends
@@ -104,7 +112,9 @@ func (d *deletions) outlive(ctx context.Context, s *podsnapshotv1.PodSnapshot, l
 // withdraw removes what this node has of a PodSnapshot that is being deleted, and leaves the rest to the controller.
 func (d *deletions) withdraw(ctx context.Context, s *podsnapshotv1.PodSnapshot) error {
 	k := objects.KeyOf(s)
-	if err := d.node.Withdraw(ctx, k, s.Annotations[podsnapshotv1.AnnotationSnapshotUID]); err != nil {
+	id := snapshots.ID{Key: k, UID: s.Annotations[podsnapshotv1.AnnotationSnapshotUID]}
+	err := d.node.Remove(ctx, snapshots.Removal{ID: id, From: snapshots.FromSpool, InUse: snapshots.InUseIgnored})
+	if err != nil {
 		return fmt.Errorf("delete PodSnapshot %s: %w", k, err)
 	}
 	if s.Annotations[podsnapshotv1.AnnotationWithdrawn] != "" {
@@ -156,7 +166,7 @@ func (d *deletions) deleted(ctx context.Context, e record.Entry) (gone bool, err
 		d.objects.Wrote(s) // the cache does not have it yet
 		return false, nil
 	case err == nil: // another PodSnapshot has that name now
-		if err := d.node.Forget(ctx, e.Key, e.UID); err != nil {
+		if err := forget(ctx, d.node, e.Key, e.UID); err != nil {
 			return false, fmt.Errorf("forget %s: %w", e.Key, err)
 		}
 		return false, d.forget(ctx, e.Key)

@@ -58,9 +58,6 @@ type Snapshots interface {
 	publishing
 	reporting
 	deleting
-	// Remove removes the snapshot with that UID from this node and from the store at location. If uid is empty, it
-	// removes any snapshot with the key.
-	Remove(ctx context.Context, key snapshot.Key, uid, location string) error
 }
 
 // Requests are the requests for checkpoints on this node. Its methods may be called concurrently.
@@ -105,7 +102,7 @@ func New(c Config) *Requests {
 		sleeps: sleeps,
 		deletions: &deletions{
 			objects: o, node: stored, needs: c.Node.Needs, nodeName: c.NodeName, store: c.Store, records: records,
-			waiters: w, removals: removal.New(o, stored.Remove, c.Logger), remembers: c.Remembers, log: c.Logger,
+			waiters: w, removals: removal.New(o, data(stored), c.Logger), remembers: c.Remembers, log: c.Logger,
 		},
 		copies: newCopies(stored),
 		endings: ending.New(ending.Config{

@@ -19,6 +19,7 @@ import (
 	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
+	"diapause.dev/agent/snapshots"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/storage"
@@ -67,8 +68,7 @@ type Stores interface {
 	Stored(ctx context.Context, location string, fn func(storage.Listed) error) error
 	// StoredManifest returns a snapshot's manifest from the store at location.
 	StoredManifest(ctx context.Context, key snapshot.Key, location string) (*storage.Manifest, error)
-	// RemoveStored removes a snapshot from the store at location if it has that UID.
-	RemoveStored(ctx context.Context, key snapshot.Key, uid, location string) error
+	Remove(ctx context.Context, r snapshots.Removal) error
 	// SweepStore removes from the store at location what no snapshot there names.
 	SweepStore(ctx context.Context, location string) (storage.SweepResult, error)
 }
@@ -257,7 +257,9 @@ func (s *sweep) look(ctx context.Context, e storage.Listed) error {
 	if err := s.MaySweep(ctx, s.store); err != nil {
 		return err
 	}
-	if err := s.Stores.RemoveStored(ctx, e.Key, m.Meta.UID, s.store); err != nil {
+	if err := s.Stores.Remove(ctx, snapshots.Removal{
+		ID: snapshots.ID{Key: e.Key, UID: m.Meta.UID}, From: snapshots.FromStore, Location: s.store, Exact: true,
+	}); err != nil {
 		return err
 	}
 	s.removed++

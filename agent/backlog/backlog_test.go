@@ -1,4 +1,4 @@
-package snapshots
+package backlog
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 // first or of another kind than the last.
 func TestBacklogReasons(t *testing.T) {
 	var counted map[string]int
-	b := NewBacklog(func(n map[string]int) { counted = n })
+	b := New(func(n map[string]int) { counted = n })
 	r := journaltest.Record(1, journal.StageSpooled)
 	for _, c := range []struct {
 		err  error
@@ -25,26 +25,26 @@ func TestBacklogReasons(t *testing.T) {
 		{storage.ErrCorrupt, waitDamaged},
 		{errors.New("anything"), waitOther},
 	} {
-		if !b.failed(r, c.err) || b.failed(r, c.err) {
+		if !b.Failed(r, c.err) || b.Failed(r, c.err) {
 			t.Errorf("%s: is news twice, or not at all", c.kind)
 		}
-		if len(counted) != 1 || counted[c.kind] != 1 || b.denied() != (c.kind == waitDenied) {
+		if len(counted) != 1 || counted[c.kind] != 1 || b.Denied() != (c.kind == waitDenied) {
 			t.Errorf("%s: counted %v", c.kind, counted)
 		}
-		if _, err := b.Check(); err == nil || b.Reason(r.ID) == "" || b.of(r.UID) != b.Reason(r.ID) {
+		if _, err := b.Check(); err == nil || b.Reason(r.ID) == "" || b.Of(r.UID) != b.Reason(r.ID) {
 			t.Errorf("%s: %v", c.kind, err)
 		}
 	}
 	other := journaltest.Record(2, journal.StageSpooled)
-	b.failed(other, storage.ErrDenied)
-	if b.denied() {
+	b.Failed(other, storage.ErrDenied)
+	if b.Denied() {
 		t.Error("one of two is denied")
 	}
-	b.ended(r)
-	if !b.denied() || b.Reason(r.ID) != "" || b.of(r.UID) != "" || counted[waitDenied] != 1 || len(counted) != 1 {
+	b.Ended(r)
+	if !b.Denied() || b.Reason(r.ID) != "" || b.Of(r.UID) != "" || counted[waitDenied] != 1 || len(counted) != 1 {
 		t.Errorf("once it has ended: %v", counted)
 	}
-	if b.ended(other); len(counted) > 0 || b.denied() {
+	if b.Ended(other); len(counted) > 0 || b.Denied() {
 		t.Errorf("once all have ended: %v", counted)
 	}
 }

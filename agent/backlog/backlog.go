@@ -1,4 +1,5 @@
-package snapshots
+// Package backlog knows why snapshots are not in their stores yet, and what an operator can do about that.
+package backlog
 
 import (
 	"errors"
@@ -76,13 +77,13 @@ type lag struct {
 	reason string
 }
 
-// NewBacklog returns an empty backlog. On each change it calls waiting with the number of requests for each reason.
-func NewBacklog(waiting func(byReason map[string]int)) *Backlog {
+// New returns an empty backlog. On each change it calls waiting with the number of requests for each reason.
+func New(waiting func(byReason map[string]int)) *Backlog {
 	return &Backlog{waiting: waiting, all: make(map[string]lag)}
 }
 
-// failed notes a failed attempt. It reports whether this is news: the first failure, or a kind other than the last.
-func (b *Backlog) failed(r *journal.Record, err error) (news bool) {
+// Failed notes a failed attempt. It reports whether this is news: the first failure, or a kind other than the last.
+func (b *Backlog) Failed(r *journal.Record, err error) (news bool) {
 	now := lag{key: r.Key, uid: r.UID, kind: Reason(err)}
 	now.reason = fmt.Sprintf("%v: %s", err, advice(now.kind))
 	b.mu.Lock()
@@ -93,8 +94,8 @@ func (b *Backlog) failed(r *journal.Record, err error) (news bool) {
 	return news
 }
 
-// ended notes that a request no longer waits.
-func (b *Backlog) ended(r *journal.Record) {
+// Ended notes that a request no longer waits.
+func (b *Backlog) Ended(r *journal.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.all, r.ID)
@@ -117,8 +118,8 @@ func (b *Backlog) Reason(request string) string {
 	return b.all[request].reason
 }
 
-// of returns why the snapshot with this UID waits, or "" if it does not wait.
-func (b *Backlog) of(uid string) string {
+// Of returns why the snapshot with this UID waits, or "" if it does not wait.
+func (b *Backlog) Of(uid string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.all {
@@ -129,8 +130,8 @@ func (b *Backlog) of(uid string) string {
 	return ""
 }
 
-// denied reports whether stores deny access to everything that waits. Then frequent retries do not help.
-func (b *Backlog) denied() bool {
+// Denied reports whether stores deny access to everything that waits. Then frequent retries do not help.
+func (b *Backlog) Denied() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.all {
