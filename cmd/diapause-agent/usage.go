@@ -7,13 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/cmd/internal/usage"
-)
-
-// The exit codes are the same as diapause(1)'s.
-const (
-	exitOK      = 0
-	exitFailure = 1
 )
 
 // execute runs a command line.
@@ -31,9 +26,9 @@ func execute(ctx context.Context, args []string) error {
 func exitCode(err error) int {
 	switch {
 	case err == nil:
-		return exitOK
+		return errkind.ExitOK
 	case errors.As(err, new(usage.Error)):
-		return usage.ExitCode
+		return errkind.ExitUsage
 	}
-	return exitFailure
+	return errkind.ExitFailure
 }

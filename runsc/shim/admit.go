@@ -100,7 +100,7 @@ func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *
 	return resp, err
 }
 
-// retryWake has another wake prepared. An error of code FailedPrecondition says that there can be none.
+// retryWake has another wake prepared. An error of localv1.CodeNever says that there can be none.
 func (a agent) retryWake(req *localv1.RetryWakeRequest) (resp *localv1.RetryWakeResponse, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
 	defer cancel()

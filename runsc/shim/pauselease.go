@@ -2,15 +2,14 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/refusal"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 )
@@ -29,21 +28,9 @@ func (s *sandbox) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types
 		err = s.lease.Do(ctx, req)
 	}
 	if err != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s: %w", r.ID, leaseKind(err)))
+		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s: %w", r.ID, refusal.Lease.Tell(err)))
 	}
 	return &types.Empty{}, nil
-}
-
-// leaseKind gives an error a kind that reaches the agent. It avoids the kind with which a shim that knows no leases
-// answers.
-func leaseKind(err error) error {
-	switch {
-	case errors.Is(err, lease.ErrRanOut):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
-	case errors.Is(err, lease.ErrInvalid):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrAborted)
-	}
-	return err
 }
 
 // Resume resumes a container. For the sandbox, it also releases the lease of the pause.

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
@@ -245,8 +244,8 @@ func (p *progress) reportUntil(ctx context.Context, req *localv1.ReportRestoreRe
 	for {
 		err := p.agent.report(sending, req)
 		// An agent that is away does not answer within the call's deadline. One that cannot pass the report on now says
-		// Aborted. Any other result is final: the agent has accepted the report, or never will.
-		if (!errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.Aborted) || ctx.Err() != nil {
+		// CodeAgain. Any other result is final: the agent has accepted the report, or never will.
+		if (!errors.Is(err, context.DeadlineExceeded) && status.Code(err) != localv1.CodeAgain) || ctx.Err() != nil {
 			return err
 		}
 		select {

@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -244,7 +243,7 @@ func (z *waking) renew(failed *failedWake) (why, err error) {
 	case refused == nil:
 		z.image, z.failed = next.GetImagePath(), nil
 		return errors.New(next.GetReason()), nil
-	case status.Code(refused) == codes.FailedPrecondition:
+	case status.Code(refused) == localv1.CodeNever:
 		return nil, errors.Join(refused, z.failWake(failed, failed.cause, false))
 	}
 	return nil, refused

@@ -16,19 +16,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/errkind"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/cmd/internal/table"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
-)
-
-// The exit codes, which are those of diapause.
-const (
-	ExitOK          = 0
-	ExitFailure     = 1
-	ExitUsage       = usage.ExitCode
-	ExitNotFound    = 3
-	ExitInterrupted = 130
 )
 
 // name is how users call the plugin.
@@ -66,15 +58,15 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 func exitCode(err error) int {
 	switch {
 	case err == nil:
-		return ExitOK
+		return errkind.ExitOK
 	case errors.As(err, new(usage.Error)):
-		return ExitUsage
+		return errkind.ExitUsage
 	case apierrors.IsNotFound(err):
-		return ExitNotFound
+		return errkind.ExitNotFound
 	case errors.Is(err, context.Canceled):
-		return ExitInterrupted
+		return errkind.ExitInterrupted
 	}
-	return ExitFailure
+	return errkind.ExitFailure
 }
 
 func (p *plugin) root() *cobra.Command {
