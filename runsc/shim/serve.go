@@ -48,6 +48,7 @@ const (
 func Serve(args []string) error {
 	debug.SetGCPercent(gcPercent)
 	f := flag.CommandLine // where gVisor's shim looks for the id
+	f.Init(RuntimeType, flag.ContinueOnError)
 	namespace := f.String("namespace", "", "containerd's namespace of the container")
 	f.String("address", "", "containerd's socket")
 	f.String("id", "", "id of the container, or of the sandbox of a pod")
@@ -68,10 +69,13 @@ func Serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := serveTasks(ctx, end); err != nil {
+	failed, err := serveTasks(ctx, end)
+	if err != nil {
 		return err
 	}
-	handleSignals(ctx, signals, end)
+	if err := handleSignals(ctx, signals, failed, end); err != nil {
+		return err
+	}
 	removeSocket()
 	select {
 	case <-end.Done():
@@ -101,45 +105,50 @@ func openLog(ctx context.Context, debugging bool) (context.Context, error) {
 	return log.WithLogger(ctx, entry), nil
 }
 
-// serveTasks starts to serve gVisor's task service, with our extension, on the inherited socket.
-func serveTasks(ctx context.Context, end shutdown.Service) error {
+// serveTasks starts to serve gVisor's task service, with our extension, on the inherited socket. If that can no longer
+// be served, failed gets why.
+func serveTasks(ctx context.Context, end shutdown.Service) (failed <-chan error, err error) {
 	p := new(process)
 	p.setExtension()
 	publisher, err := shim.NewPublisher(os.Getenv(ttrpcAddress))
 	if err != nil {
-		return fmt.Errorf("connect to containerd for events: %w", err)
+		return nil, fmt.Errorf("connect to containerd for events: %w", err)
 	}
 	go p.watchForgotten(".", end.Shutdown)
 	service, err := gvisor.NewShimRedirector(ctx, podEvents{retryingPublisher{publisher, p}, p.serving.Load}, end)
 	if err != nil {
-		return fmt.Errorf("task service: %w", err)
+		return nil, fmt.Errorf("task service: %w", err)
 	}
 	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(p.connected.Handshaker(ttrpc.UnixSocketRequireSameUser())))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := service.(shim.TTRPCService).RegisterTTRPC(server); err != nil {
-		return fmt.Errorf("register the task service: %w", err)
+		return nil, fmt.Errorf("register the task service: %w", err)
 	}
 	listener, err := net.FileListener(os.NewFile(socketFD, "socket"))
 	if err != nil {
-		return fmt.Errorf("inherited socket: %w", err)
+		return nil, fmt.Errorf("inherited socket: %w", err)
 	}
+	over := make(chan error, 1)
 	go func() {
 		defer listener.Close()
 		if err := server.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
-			log.G(ctx).WithError(err).Fatal("can no longer serve containerd")
+			over <- fmt.Errorf("can no longer serve containerd: %w", err)
 		}
 	}()
-	return nil
+	return over, nil
 }
 
-// handleSignals reaps children, and does what other signals ask for, until the process is to end.
-func handleSignals(ctx context.Context, signals <-chan os.Signal, end shutdown.Service) {
+// handleSignals reaps children, and does what other signals ask for, until the process is to end. It returns why, if
+// that is a failure to serve.
+func handleSignals(ctx context.Context, signals <-chan os.Signal, failed <-chan error, end shutdown.Service) error {
 	for {
 		select {
 		case <-end.Done():
-			return
+			return nil
+		case err := <-failed:
+			return err
 		case s := <-signals:
 			switch s {
 			case unix.SIGCHLD:
