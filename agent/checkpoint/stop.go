@@ -66,7 +66,7 @@ func notPaused(pod *cri.Pod, paused bool) error {
 
 // resume undoes a pause. It does nothing for a sandbox that is gone or not paused.
 func (c *checkpoint) resume() error {
-	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime) // even if the request was given up
 	defer cancel()
 	return c.cs.control.unpause(ctx, c.pod.ID, c.rec.ID)
 }

@@ -86,7 +86,7 @@ func New(cfg Config, node Node) (*Cluster, error) {
 		cfg.Now = time.Now
 	}
 	logTo(cfg.Logger)
-	running, stop := context.WithCancel(context.Background())
+	running, stop := context.WithCancel(context.Background()) // until Run ends; New has nothing to wait for
 	c := &Cluster{cfg: cfg, log: cfg.Logger, stop: stop, names: names.NewClock(cfg.Now)}
 	if err := c.build(running, node); err != nil {
 		stop()
@@ -102,7 +102,7 @@ func (c *Cluster) build(running context.Context, node Node) (err error) {
 	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, here, c.log); err != nil {
 		return err
 	}
-	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
+	if c.objects, err = objects.New(running, c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
 		return err
 	}
 	c.judge = age.NewJudge(c.objects, c.log)

@@ -20,7 +20,7 @@ type meanwhile struct {
 // the sentry hangs up. Call Meanwhile before Serve, and at most once.
 func (c *Capture) Meanwhile(f func(context.Context) error) {
 	m := &meanwhile{work: f, done: make(chan struct{})}
-	m.ctx, m.end = context.WithCancel(context.Background())
+	m.ctx, m.end = context.WithCancel(context.Background()) // until the sentry hangs up
 	c.meanwhile = m
 }
 

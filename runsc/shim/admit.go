@@ -26,8 +26,8 @@ const agentPoll = 100 * time.Millisecond
 // admitted asks the agent once whether the pod may be woken now, by the restore at image. It was to be woken so long
 // ago. If the pod may not, or the agent does not answer, admitted returns false after a while, or once the sleep is
 // over.
-func (z *waking) admitted(image string, over <-chan struct{}, waited time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
+func (z *waking) admitted(ctx context.Context, image string, over <-chan struct{}, waited time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, wakeAnswerWait)
 	defer cancel()
 	go func() {
 		select {
@@ -101,8 +101,9 @@ func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *
 }
 
 // retryWake has another wake prepared. An error of localv1.CodeNever says that there can be none.
-func (a agent) retryWake(req *localv1.RetryWakeRequest) (resp *localv1.RetryWakeResponse, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
+func (a agent) retryWake(ctx context.Context, req *localv1.RetryWakeRequest,
+) (resp *localv1.RetryWakeResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wakeAnswerWait)
 	defer cancel()
 	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
 		resp, err = c.RetryWake(ctx, req)

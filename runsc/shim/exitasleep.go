@@ -39,7 +39,7 @@ func (z *exiting) exitAsleep(ctx context.Context, id string, status int) (ended 
 	z.discardReady(context.WithoutCancel(ctx))
 	err = z.exit(ctx, status)
 	z.leave()
-	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+	go z.c.agent.giveUp(ctx, z.c.bundle.id, "the pod ended in its sleep")
 	if z.ended(id) {
 		z.warn(err, "end its containers")
 		err = nil

@@ -76,10 +76,11 @@ func (t *router) removeForgotten() {
 func (t *router) removeServed(id string) error {
 	killChildren(id)
 	defer killChildren(id)
+	ctx := context.Background() // nobody asks for it
 	if t.pod != nil && id == t.pod.c.bundle.id {
-		return t.pod.c.discard(context.Background(), id)
+		return t.pod.c.discard(ctx, id)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), discardLimit)
+	ctx, cancel := context.WithTimeout(ctx, discardLimit)
 	defer cancel()
 	_, err := t.of(id).Delete(ctx, &task.DeleteRequest{ID: id})
 	return err

@@ -54,7 +54,7 @@ func (s leased) Pause(ctx context.Context) error {
 	if err := s.headroom.CheckMemory(ctx); err != nil {
 		return err
 	}
-	paused := s.pausing()
+	paused := s.pausing(ctx)
 	_, err := s.sandbox.Pause(context.WithoutCancel(ctx), &task.PauseRequest{ID: s.pod.sandbox})
 	if err == nil {
 		paused()

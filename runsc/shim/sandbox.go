@@ -50,7 +50,7 @@ type sandbox struct {
 
 	// Set by newSleepService.
 	wake    func(ctx context.Context, cause string) error // wakes the pod if it sleeps
-	pausing func() (paused func())                        // is told that the sandbox is about to be paused for a lease
+	pausing func(context.Context) (paused func())         // is told that the sandbox is about to be paused for a lease
 	catch   func() (repeat func())                        // catches packets that the sandbox drops while it is saved
 }
 

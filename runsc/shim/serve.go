@@ -45,7 +45,7 @@ const (
 // It stands for what containerd's own package shim does in such a process (its function Run without an action), and
 // behaves alike, with one difference: that package collects garbage every 30 seconds, for as long as it lives. In the
 // shims of two hundred pods, that alone takes 4 % of a processor.
-func Serve(args []string) error {
+func Serve(ctx context.Context, args []string) error {
 	debug.SetGCPercent(gcPercent)
 	f := flag.CommandLine // where gVisor's shim looks for the id
 	f.Init(RuntimeType, flag.ContinueOnError)
@@ -61,7 +61,7 @@ func Serve(args []string) error {
 	if err := reaper.SetSubreaper(1); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	ctx := context.WithValue(namespaces.WithNamespace(context.Background(), *namespace), shim.OptsKey{},
+	ctx = context.WithValue(namespaces.WithNamespace(ctx, *namespace), shim.OptsKey{},
 		shim.Opts{Debug: *debugging})
 	ctx, end := shutdown.WithShutdown(ctx)
 	defer end.Shutdown()

@@ -158,7 +158,7 @@ func (s *starter) releaseCreated(id string) bool {
 // failCreated makes gVisor's shim take a container that was not started for ended, see releaseCreated. It has no effect
 // once gVisor's shim has learned that the sandbox is gone, see releaseLimit.
 func (s *starter) failCreated(id string) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) // it is over at once
 	cancel()
 	_, err := s.next.Start(ctx, &task.StartRequest{ID: id})
 	log.L.WithError(err).Infof("container %s is no longer started", id)

@@ -243,7 +243,7 @@ func (p *steps) watchExit(ctx context.Context, x *resident) error {
 	p.mu.Unlock()
 	p.c.process.suppressed.forget(x.id)
 	go func() { // ends with the sandbox
-		status, err := runtime.Wait(context.Background(), x.id)
+		status, err := runtime.Wait(context.WithoutCancel(ctx), x.id)
 		if err != nil {
 			log.L.WithError(err).Infof("wait for container %s", x.id)
 			status = internalError

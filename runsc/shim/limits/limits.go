@@ -145,7 +145,7 @@ func (l *limits) later(f func(context.Context)) {
 	if l.closed {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) // until stopBackground
 	l.end = cancel
 	l.group.Go(func() { f(ctx) })
 }
