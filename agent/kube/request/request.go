@@ -20,13 +20,12 @@ import (
 	"path/filepath"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/journal"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/ending"
 	"diapause.dev/agent/kube/names"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/removal"
@@ -171,8 +170,7 @@ func (rs *Requests) DescribeWorkload(ctx context.Context, ref snapshot.PodRef) (
 
 // Unsaved implements agent.Cluster. It makes an event on the pod that says why.
 func (rs *Requests) Unsaved(ref snapshot.PodRef, err error) {
-	rs.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
-		"Failed to checkpoint the pod: "+err.Error())
+	rs.objects.Events.Pod(ref, snapshot.Key{}, notice.NotCheckpointed, err)
 }
 
 // Confirmed implements agent.Cluster.
