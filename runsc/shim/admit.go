@@ -3,13 +3,13 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/volume"
-	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -79,7 +79,7 @@ func (p pod) sharedRoom() int64 {
 // hold notes what a wake waits for before it begins.
 func (z *waking) hold(why string) {
 	if z.shared.hold(why) == "" {
-		log.L.Infof("sandbox %s is to be woken, and waits %s", z.c.bundle.id, why)
+		slog.Info("the sandbox is to be woken, and waits", "sandbox", z.c.bundle.id, "waits", why)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -289,7 +289,7 @@ func (z *entering) terminate(ctx context.Context, w *watch) {
 	z.warn(z.s.lease.Free(ctx, func() error { return nil }), "release the lease of its pause")
 	z.warn(z.awaitExits(ctx), "wait for its end")
 	z.remove(ctx)
-	log.L.Infof("sandbox %s sleeps", z.c.bundle.id)
+	slog.Info("the sandbox sleeps", "sandbox", z.c.bundle.id)
 }
 
 // awaitExits waits until the ends of the containers' processes were noticed, and kept quiet.

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 
 	"diapause.dev/runsc"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,7 +44,7 @@ func (p *process) watchForgotten(bundle string, end func()) {
 			t.removeForgotten()
 		}
 		if forgotten(bundle) && (t == nil || t.size() == 0) && t == p.serving.Load() {
-			log.L.Warn("containerd has forgotten all that the shim serves: it ends")
+			slog.Warn("containerd has forgotten all that the shim serves: it ends")
 			end()
 			return
 		}
@@ -63,9 +63,9 @@ func (t *router) removeForgotten() {
 		if !forgotten(bundle) {
 			continue
 		}
-		log.L.Warnf("containerd has forgotten container %s: it is removed", id)
+		slog.Warn("containerd has forgotten a container: it is removed", "container", id)
 		if err := t.removeServed(id); err != nil {
-			log.L.WithError(err).Warnf("remove container %s, which containerd has forgotten", id)
+			slog.Warn("remove a container that containerd has forgotten", "container", id, "error", err)
 		}
 		t.forget(id)
 	}

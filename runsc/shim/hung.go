@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -193,7 +193,7 @@ func (c *containers) signal(ctx context.Context, r *task.KillRequest) (*types.Em
 	}
 	resp, err := passOn(ctx, &c.unanswered, q, r.ID, c.TaskServiceExt.Kill, r)
 	if errors.Is(err, errHung) && asksToEnd(r) {
-		log.L.WithError(err).Warnf("signal %v for container %s has not arrived yet", unix.Signal(r.Signal), r.ID)
+		slog.Warn("a signal has not arrived yet", "container", r.ID, "signal", unix.Signal(r.Signal), "error", err)
 		return &types.Empty{}, nil
 	}
 	return resp, err

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/refusal"
@@ -11,7 +12,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/log"
 )
 
 // The rules of a pause's lease are in package lease. Here is how its orders come, and what it does to the sandbox.
@@ -78,5 +78,5 @@ func (s leased) Resume(ctx context.Context) error {
 func (s leased) Kill() error { return s.bundle.kill() }
 
 func (s leased) log(what string, err error) {
-	log.L.WithError(err).Warnf("sandbox %s: %s", s.pod.sandbox, what)
+	slog.Warn(what, "sandbox", s.pod.sandbox, "error", err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
@@ -85,23 +86,27 @@ func Serve(ctx context.Context, args []string) error {
 	}
 }
 
-// openLog has the log written to the bundle's pipe, which containerd reads.
+// openLog has the log written to the bundle's pipe, which containerd reads. The libraries of containerd and gVisor
+// write by containerd's logger, and we by slog.
 func openLog(ctx context.Context, debugging bool) (context.Context, error) {
 	defer holdLog()()
 	pipe, err := fifo.OpenFifoDup2(ctx, logPipe, unix.O_WRONLY, 0o700, unix.Stderr)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
+	level := slog.LevelInfo
 	entry := log.L.WithField("runtime", RuntimeType)
 	if err := log.SetFormat(log.TextFormat); err != nil {
 		return nil, err
 	}
 	if debugging {
+		level = slog.LevelDebug
 		if err := log.SetLevel("debug"); err != nil {
 			return nil, err
 		}
 	}
 	entry.Logger.SetOutput(pipe)
+	slog.SetDefault(slog.New(slog.NewTextHandler(pipe, &slog.HandlerOptions{Level: level})))
 	return log.WithLogger(ctx, entry), nil
 }
 
@@ -153,12 +158,12 @@ func handleSignals(ctx context.Context, signals <-chan os.Signal, failed <-chan 
 			switch s {
 			case unix.SIGCHLD:
 				if err := reaper.Reap(); err != nil {
-					log.G(ctx).WithError(err).Error("reap processes that have ended")
+					slog.Error("reap processes that have ended", "error", err)
 				}
 			case unix.SIGTERM, unix.SIGINT:
 				end.Shutdown()
 			case unix.SIGUSR1:
-				log.G(ctx).Infof("stacks:\n%s", stacks())
+				slog.Info("the stacks of all goroutines", "stacks", string(stacks()))
 			}
 		}
 	}
@@ -179,6 +184,6 @@ func removeSocket() {
 		err = shim.RemoveSocket(address)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		log.L.WithError(err).Warn("remove the socket")
+		slog.Warn("remove the socket", "error", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
@@ -128,7 +128,7 @@ func (z *sleepService) Start(ctx context.Context, r *task.StartRequest) (*task.S
 func (z *sleepService) attendExec(ctx context.Context, r *task.StartRequest) {
 	_, err := z.TaskServiceExt.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
-		log.L.WithError(err).Debugf("wait for process %s of container %s", r.ExecID, r.ID)
+		slog.Debug("wait for a process", "container", r.ID, "exec", r.ExecID, "error", err)
 	}
 	z.forget(&task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
 }

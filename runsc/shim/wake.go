@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -199,8 +199,8 @@ func (z *waking) wakeNow(ctx context.Context, cause string, began time.Time) err
 		return z.failed
 	}
 	took := time.Since(began)
-	log.L.Infof("sandbox %s is awake, by %s, after %v (ready: %v; %s); %d packets delivered, %d dropped", z.c.bundle.id,
-		cause, took, ready, &stages, delivered.Sent, delivered.Dropped)
+	slog.Info("the sandbox is awake", "sandbox", z.c.bundle.id, "cause", cause, "took", took, "ready", ready,
+		"stages", stages.String(), "delivered", delivered.Sent, "dropped", delivered.Dropped)
 	z.leave()
 	go z.tellAgent(ctx, &localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations,
@@ -399,7 +399,7 @@ func (z *waking) restoreOthers(ctx context.Context, t *stages) (d sleep.Delivere
 // failWake ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it
 // when the pod is made anew. If no agent hears it in time, the next one goes by the reminder alone.
 func (z *waking) failWake(ctx context.Context, err error, cause string, ran bool) error {
-	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
+	slog.Error("the sandbox could not be woken, and ends", "sandbox", z.c.bundle.id, "error", err)
 	within, cancel := context.WithTimeout(ctx, enterLimit)
 	defer cancel()
 	report := &localv1.ReportRestoreRequest{
