@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/refusal"
 	"github.com/containerd/errdefs"
 )
 
@@ -68,10 +69,7 @@ func (l *Leases) killIfPaused(ctx context.Context, pod *Pod) error {
 // askLease passes a request to the shim of a pod's sandbox.
 func (l *Leases) askLease(ctx context.Context, podID string, r lease.Request) error {
 	err := l.tasks.annotate(ctx, podID, lease.Annotation, r.String())
-	if errdefs.IsFailedPrecondition(err) {
-		err = fmt.Errorf("%w: %w", lease.ErrRanOut, err)
-	}
-	if err != nil {
+	if err = refusal.Lease.Read(err); err != nil {
 		return fmt.Errorf("%s sandbox %s: %w", r.Verb, podID, err)
 	}
 	return nil

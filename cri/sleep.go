@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"diapause.dev/runsc/refusal"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/errdefs"
 )
@@ -43,17 +44,10 @@ func (s *SleepOrders) EndAsleep(ctx context.Context, pod *Pod, status int) error
 	return nil
 }
 
-// orderError gives what containerd says of an order the kind that the shim has meant (runsc/shim, sleepKind).
+// orderError gives what containerd says of an order the kind that the shim has meant.
 func orderError(err error) error {
-	switch {
-	case errdefs.IsInvalidArgument(err):
+	if errdefs.IsInvalidArgument(err) {
 		return fmt.Errorf("%w: %w", sleep.ErrUnfit, errKnowsNoSleep)
-	case errdefs.IsFailedPrecondition(err):
-		return fmt.Errorf("%w: %w", sleep.ErrUnfit, err)
-	case errdefs.IsResourceExhausted(err):
-		return fmt.Errorf("%w: %w", sleep.ErrInUse, err)
-	case errdefs.IsOutOfRange(err):
-		return fmt.Errorf("%w: %w", sleep.ErrTraffic, err)
 	}
-	return err
+	return refusal.Sleep.Read(err)
 }

@@ -136,7 +136,7 @@ const terminated = "143"
 // stop ends a sandbox whose snapshot is spooled. Nothing in it runs again. The marker tells the shim that the exit was
 // intended.
 func (t *control) stop(pod *cri.Pod, rec *journal.Record, watch *stopwatch, kill killer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime) // even if the request was given up
 	defer cancel()
 	marker := filepath.Join(t.stoppedDir, pod.ID)
 	if err := durable.Replace(marker, exitStatus(rec)); err != nil {

@@ -105,7 +105,7 @@ func (p *pauser) renew(ctx context.Context) error {
 
 // resume undoes a pause. It does nothing for a sandbox that is gone or not paused.
 func (p *pauser) resume() error {
-	ctx, cancel := context.WithTimeout(context.Background(), resumeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTime) // even if the request was given up
 	defer cancel()
 	return p.control.unpause(ctx, p.pod.ID, p.request)
 }

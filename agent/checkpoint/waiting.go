@@ -15,7 +15,7 @@ func Waiting(j *journal.Journal, spool *storage.Store) func() []budget.Waiting {
 		for _, r := range j.Where(func(r *journal.Record) bool { return r.Stage == journal.StageSpooled }) {
 			w := budget.Waiting{Namespace: r.Key.Namespace, Bytes: r.Stored}
 			if w.Bytes == 0 { // an earlier agent did not note it
-				if m, err := spool.Manifest(context.Background(), r.Key); err == nil {
+				if m, err := spool.Manifest(context.Background(), r.Key); err == nil { // a file on this disk
 					w.Bytes = m.Stats().StoredBytes
 				}
 			}

@@ -1,5 +1,5 @@
 // Package errkind has the kinds of errors of requests to an agent that more than one package must tell apart. An error
-// of a kind wraps it: use errors.Is.
+// of a kind wraps it: use errors.Is. It also has what programs make of an error: error_code, and the exit code.
 package errkind
 
 import "errors"

@@ -16,6 +16,7 @@ import (
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/request"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -176,7 +177,7 @@ func (w *world) waiting(t *podsnapshotv1.PodSnapshotManualTrigger) {
 	w.t.Helper()
 	until(w, t, func(t *podsnapshotv1.PodSnapshotManualTrigger) error {
 		c := meta.FindStatusCondition(t.Status.Conditions, podsnapshotv1.ConditionTriggered)
-		if c == nil || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, rules.AwaitsController) {
+		if c == nil || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, notice.AwaitsController) {
 			return fmt.Errorf("it says %+v", c)
 		}
 		return nil
@@ -298,7 +299,7 @@ func TestNotConfirmedByAnnotation(t *testing.T) {
 	w.ask(pod, "x")
 	until(w, pod, func(p *corev1.Pod) error {
 		if s := request.ParseStatus(p); s.State != request.StateCheckpointing ||
-			!strings.Contains(s.Message, rules.AwaitsController) {
+			!strings.Contains(s.Message, notice.AwaitsController) {
 			return fmt.Errorf("status %+v", s)
 		}
 		return nil

@@ -50,8 +50,8 @@ func Connect(cfg Config, earlier []journal.Request) (*Connection, error) {
 		cfg.Now = time.Now
 	}
 	logTo(cfg.Logger)
-	running, stop := context.WithCancel(context.Background())
-	life, end := context.WithCancelCause(context.Background())
+	running, stop := context.WithCancel(context.Background())  // until Run ends; Connect has nothing to wait for
+	life, end := context.WithCancelCause(context.Background()) // until Run ends, too, or longer
 	c := &Connection{
 		cfg: cfg, log: cfg.Logger, life: life, end: end, stop: stop, clock: objects.NewClock(cfg.Now),
 		names: names.NewClock(cfg.Now), news: slumber.NewNews(),
@@ -69,7 +69,7 @@ func (c *Connection) build(running context.Context, earlier []journal.Request) (
 	if c.mgr, err = newManager(running, c.cfg.RestConfig, c.clock, here, c.log); err != nil {
 		return err
 	}
-	if c.objects, err = objects.New(c.mgr, c.clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
+	if c.objects, err = objects.New(running, c.mgr, c.clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
 		return err
 	}
 	c.reports, err = request.OpenReports(request.ReportsConfig{

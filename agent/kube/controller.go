@@ -70,7 +70,7 @@ func NewController(cfg ControllerConfig, stores Stores) (*Controller, error) {
 		cfg.Now = time.Now
 	}
 	logTo(cfg.Logger)
-	running, stop := context.WithCancel(context.Background())
+	running, stop := context.WithCancel(context.Background()) // until Run ends; NewController waits for nothing
 	c := &Controller{cfg: cfg, log: cfg.Logger, stop: stop, lead: duty.NewLeadership()}
 	if err := c.build(running, stores); err != nil {
 		stop()
@@ -85,7 +85,7 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	if c.mgr, err = newManager(running, c.cfg.RestConfig, clock, sightings.Cached(), c.log); err != nil {
 		return err
 	}
-	if c.objects, err = objects.New(c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
+	if c.objects, err = objects.New(running, c.mgr, clock, c.cfg.NodeName, c.log, &corev1.Pod{}); err != nil {
 		return err
 	}
 	judge := age.NewJudge(c.objects, c.log)
@@ -120,7 +120,7 @@ func (c *Controller) build(running context.Context, stores Stores) (err error) {
 	if err := measure(c.cfg.Metrics, clock, judge, c.keeper.Stopped); err != nil {
 		return err
 	}
-	return c.duties.Control(c.mgr)
+	return c.duties.Control(running, c.mgr)
 }
 
 // remover returns what removes a snapshot's data from a store. Where a PodSnapshot says that its data is, its node has

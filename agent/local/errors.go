@@ -22,8 +22,8 @@ import (
 // the code of the class that errdefs looks for first: a snapshot that is not replicated because its store is full would
 // be ResourceExhausted, and not Unavailable.
 //
-// One code is given by hand elsewhere: ReportRestore in shimservice.go answers Aborted if the cluster does not take the
-// report now. To the shim it means "report it again".
+// What a code means for the caller of a program is in package errkind (Class). Shims also act on the codes that package
+// localv1 names. How a shim's own refusals reach the agent is in package refusal of runsc.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -67,8 +67,10 @@ var codesOf = []struct {
 	{errkind.ErrSandboxExited, codes.Aborted},
 	{errkind.ErrCaptureTime, codes.Aborted},
 	{errkind.ErrStopping, codes.Unavailable},
+	{errkind.ErrReplaced, codes.NotFound},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{errkind.ErrNeverReplicated, codes.Internal}, // last: its cause says more, if it has a kind
 }
 
 // toStatus turns an error into a gRPC error with a code on which callers can act.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"diapause.dev/agent/lives"
@@ -239,7 +238,7 @@ func (s *shimService) ReportRestore(ctx context.Context,
 	}
 	if req.Complete && s.Cluster != nil {
 		if err := s.Cluster.Restored(ctx, pod, key); err != nil {
-			return nil, status.Error(codes.Aborted, err.Error()) // the shim reports it again
+			return nil, status.Error(localv1.CodeAgain, err.Error())
 		}
 	}
 	return &localv1.ReportRestoreResponse{}, nil

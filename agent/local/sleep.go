@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -109,10 +108,10 @@ func (s *shimService) RetryWake(ctx context.Context, req *localv1.RetryWakeReque
 	dir, why, err := s.Wakes.RetryWake(ctx, req.Request, req.SandboxId, pod, req.Since.AsTime(), failure)
 	switch {
 	case restore.Hopeless(err):
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, status.Error(localv1.CodeNever, err.Error())
 	case err != nil: // no other code: the pod would end
 		s.hindered(pod, req.SandboxId, err)
-		return nil, status.Error(codes.Aborted, err.Error())
+		return nil, status.Error(localv1.CodeAgain, err.Error())
 	}
 	s.Sleeps.SleepsOn(pod, req.SandboxId, why)
 	return &localv1.RetryWakeResponse{ImagePath: dir, Reason: why.Error()}, nil

@@ -40,7 +40,7 @@ type Remote struct {
 }
 
 func newRemote(location string, opened func()) *Remote {
-	life, end := context.WithCancel(context.Background())
+	life, end := context.WithCancel(context.Background()) // until Close: callers share an attempt
 	return &Remote{location: location, opened: opened, life: life, end: end}
 }
 

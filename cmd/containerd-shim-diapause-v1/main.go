@@ -13,11 +13,12 @@ import (
 )
 
 func main() {
+	ctx := context.Background()
 	if len(os.Args) < 2 || os.Args[1] != shim.ServeAction {
-		containerd.Run(context.Background(), shim.NewManager())
+		containerd.Run(ctx, shim.NewManager())
 		return
 	}
-	if err := shim.Serve(os.Args[2:]); err != nil {
+	if err := shim.Serve(ctx, os.Args[2:]); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", shim.RuntimeType, err)
 		os.Exit(1)
 	}

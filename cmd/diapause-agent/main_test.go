@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"diapause.dev/agent"
-	"diapause.dev/cmd/internal/usage"
+	"diapause.dev/agent/errkind"
 )
 
 func TestCheck(t *testing.T) {
@@ -69,14 +69,14 @@ func TestExitCode(t *testing.T) {
 		{"controller", "--log-level=loud"},
 		{"controller", "--log-format=JSON"},
 	} {
-		if err := execute(t.Context(), args); exitCode(err) != usage.ExitCode {
+		if err := execute(t.Context(), args); exitCode(err) != errkind.ExitUsage {
 			t.Errorf("%q: exit code %d: %v", args, exitCode(err), err)
 		}
 	}
-	if err := execute(t.Context(), []string{"--version"}); exitCode(err) != exitOK {
+	if err := execute(t.Context(), []string{"--version"}); exitCode(err) != errkind.ExitOK {
 		t.Errorf("--version: %v", err)
 	}
-	if code := exitCode(errors.New("disk full")); code != exitFailure {
+	if code := exitCode(errors.New("disk full")); code != errkind.ExitFailure {
 		t.Errorf("a failure: exit code %d", code)
 	}
 }

@@ -18,7 +18,7 @@ type meanwhile struct {
 // newMeanwhile returns work that has not begun: see Options.Meanwhile.
 func newMeanwhile(f func(context.Context) error) *meanwhile {
 	m := &meanwhile{work: f, done: make(chan struct{})}
-	m.ctx, m.end = context.WithCancel(context.Background())
+	m.ctx, m.end = context.WithCancel(context.Background()) // until the sentry hangs up
 	return m
 }
 

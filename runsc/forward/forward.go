@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/containerd/log"
 )
 
 // limit is how many connections are relayed at a time. Further ones wait to be accepted.
@@ -129,7 +128,7 @@ func (f *Forwarder) serve(ctx context.Context) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		log.L.WithError(err).Warnf("accept a connection to the loopback of sandbox %s", f.Sandbox)
+		slog.Warn("accept a connection to the sandbox's loopback", "sandbox", f.Sandbox, "error", err)
 		select {
 		case <-time.After(acceptPause):
 		case <-ctx.Done():
@@ -145,7 +144,7 @@ func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
 	}
 	port := client.LocalAddr().(*net.TCPAddr).Port
 	if err := f.relay(ctx, &end{Stream: client, patience: patience}, port); err != nil {
-		log.L.WithError(err).Infof("connect to port %d of sandbox %s", port, f.Sandbox)
+		slog.Info("connect to a port of the sandbox", "sandbox", f.Sandbox, "port", port, "error", err)
 	}
 }
 
@@ -157,7 +156,7 @@ func (f *Forwarder) relay(ctx context.Context, near *end, port int) error {
 	}
 	use := func(ctx context.Context, far *end) {
 		if err := relay(ctx, near, far); err != nil {
-			log.L.WithError(err).Debugf("relay port %d of sandbox %s", port, f.Sandbox)
+			slog.Debug("relay a port of the sandbox", "sandbox", f.Sandbox, "port", port, "error", err)
 		}
 	}
 	far, err := f.dialAddress(ctx, port)

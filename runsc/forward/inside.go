@@ -48,7 +48,7 @@ func newInside() *inside {
 func (i *inside) allow() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) // until forbid
 	i.open = &epoch{ctx: ctx, end: cancel}
 }
 

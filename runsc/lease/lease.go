@@ -103,7 +103,7 @@ type hold struct {
 // wrong then.
 func New(s Sandbox, log func(string, error)) *Lease {
 	l := &Lease{sandbox: s, log: log, turn: make(chan struct{}, 1)}
-	l.life, l.end = context.WithCancel(context.Background())
+	l.life, l.end = context.WithCancel(context.Background()) // until Close: a lease outlives each request
 	return l
 }
 

@@ -95,7 +95,7 @@ func begin(g gate, limit time.Duration, files []*os.File, command func(context.C
 			f.Close()
 		}
 	}()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) // until it ends, or is canceled: requests come and go
 	cmd := command(ctx)
 	ended := make(chan error, 1)
 	exit, err := runsccmd.Monitor.Start(cmd)

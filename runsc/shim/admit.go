@@ -3,13 +3,13 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/volume"
-	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -26,8 +26,8 @@ const agentPoll = 100 * time.Millisecond
 // admitted asks the agent once whether the pod may be woken now, by the restore at image. It was to be woken so long
 // ago. If the pod may not, or the agent does not answer, admitted returns false after a while, or once the sleep is
 // over.
-func (z *waking) admitted(image string, over <-chan struct{}, waited time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
+func (z *waking) admitted(ctx context.Context, image string, over <-chan struct{}, waited time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, wakeAnswerWait)
 	defer cancel()
 	go func() {
 		select {
@@ -79,7 +79,7 @@ func (p pod) sharedRoom() int64 {
 // hold notes what a wake waits for before it begins.
 func (z *waking) hold(why string) {
 	if z.shared.hold(why) == "" {
-		log.L.Infof("sandbox %s is to be woken, and waits %s", z.c.bundle.id, why)
+		slog.Info("the sandbox is to be woken, and waits", "sandbox", z.c.bundle.id, "waits", why)
 	}
 }
 
@@ -100,9 +100,10 @@ func (a agent) askWake(ctx context.Context, req *localv1.AskWakeRequest) (resp *
 	return resp, err
 }
 
-// retryWake has another wake prepared. An error of code FailedPrecondition says that there can be none.
-func (a agent) retryWake(req *localv1.RetryWakeRequest) (resp *localv1.RetryWakeResponse, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), wakeAnswerWait)
+// retryWake has another wake prepared. An error of localv1.CodeNever says that there can be none.
+func (a agent) retryWake(ctx context.Context, req *localv1.RetryWakeRequest,
+) (resp *localv1.RetryWakeResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wakeAnswerWait)
 	defer cancel()
 	err = a.call(ctx, func(c localv1.ShimClient) (err error) {
 		resp, err = c.RetryWake(ctx, req)

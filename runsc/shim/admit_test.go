@@ -56,7 +56,7 @@ func TestAskWake(t *testing.T) {
 	z := sleeping(t, a)
 	over := make(chan struct{})
 	for i, want := range []bool{false, false, true} {
-		if got := z.admitted("/requests/abc", over, time.Minute); got != want {
+		if got := z.admitted(t.Context(), "/requests/abc", over, time.Minute); got != want {
 			t.Errorf("question %d: admitted %v", i, got)
 		}
 		if why := z.shared.waitsFor(); strings.Contains(why, "waits for memory: it needs 5 MiB") == want {
@@ -74,7 +74,7 @@ func TestAskWakeOfNobody(t *testing.T) {
 	z, over := sleeping(t, nil), make(chan struct{})
 	time.AfterFunc(100*time.Millisecond, func() { close(over) })
 	began := time.Now()
-	if z.admitted("/requests/abc", over, 0) {
+	if z.admitted(t.Context(), "/requests/abc", over, 0) {
 		t.Error("it wakes")
 	}
 	if took := time.Since(began); took >= wakeAnswerWait {

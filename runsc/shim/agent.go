@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,7 +11,6 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/runsc/use"
-	"github.com/containerd/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -159,7 +159,7 @@ func (a agent) giveUp(ctx context.Context, sandbox, reason string) {
 	defer cancel()
 	err := a.report(ctx, &localv1.ReportRestoreRequest{SandboxId: sandbox, GivenUp: true, Error: reason})
 	if err != nil {
-		log.L.WithError(err).Warnf("the agent was not told that sandbox %s is not restored", sandbox)
+		slog.Warn("the agent was not told that the sandbox is not restored", "sandbox", sandbox, "error", err)
 	}
 }
 

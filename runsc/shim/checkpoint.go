@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/anypb"
 	"gvisor.dev/gvisor/pkg/sentry/fscheckpoint"
@@ -80,7 +80,7 @@ func (s *sandbox) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest)
 		FsPath:       savedFiles,
 	})
 	if err != nil {
-		log.G(ctx).WithError(err).Errorf("checkpoint sandbox %s", r.ID)
+		slog.Error("the sandbox is not checkpointed", "sandbox", r.ID, "error", err)
 		return nil, died.Explain(trimStack(err))
 	}
 	if id := s.roster.ending(); id != "" {

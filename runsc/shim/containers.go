@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/proc"
@@ -145,7 +145,8 @@ func (c *containers) Kill(ctx context.Context, r *task.KillRequest) (*types.Empt
 	}
 	canceled := c.starter.cancel(r.ID)
 	if first && !canceled && unix.Signal(r.Signal) == unix.SIGKILL && c.killedBeforeReported(ctx, r.ID) {
-		log.L.Warnf("container %s was killed before anyone heard of its start: ending restored sandbox %s", r.ID, c.bundle.id)
+		slog.Warn("the container was killed before anyone heard of its start: ending the restored sandbox",
+			"sandbox", c.bundle.id, "container", r.ID)
 		if !c.bundle.gone() { // or it has ended by itself, and containerd removes what is left
 			c.pod.undone()
 		}
@@ -200,8 +201,8 @@ func (c *containers) kill(ctx context.Context, r *task.KillRequest) (resp *types
 			status = c.status(ctx, r.ID)
 		}
 		if hung || status == tasktypes.Status_PAUSED || c.progress.incomplete() {
-			log.L.WithError(err).Warnf("runsc cannot kill container %s, whose sandbox is paused, not restored or hangs: "+
-				"ending sandbox %s", r.ID, c.bundle.id)
+			slog.Warn("runsc cannot kill a container, whose sandbox is paused, not restored or hangs: ending the sandbox",
+				"sandbox", c.bundle.id, "container", r.ID, "error", err)
 			if ended, err := c.progress.killIncomplete(ctx, r.ID); ended {
 				return &types.Empty{}, err
 			}
@@ -224,7 +225,7 @@ func (c *containers) signal(ctx context.Context, r *task.KillRequest) (*types.Em
 	}
 	resp, err := passOn(ctx, &c.unanswered, q, r.ID, c.TaskServiceExt.Kill, r)
 	if errors.Is(err, errHung) && asksToEnd(r) {
-		log.L.WithError(err).Warnf("signal %v for container %s has not arrived yet", unix.Signal(r.Signal), r.ID)
+		slog.Warn("a signal has not arrived yet", "container", r.ID, "signal", unix.Signal(r.Signal), "error", err)
 		return &types.Empty{}, nil
 	}
 	return resp, err
@@ -276,7 +277,7 @@ func (c *containers) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 		if err == nil || c.status(ctx, r.ID) != tasktypes.Status_STOPPED {
 			break
 		}
-		log.L.WithError(err).Warnf("runsc does not delete container %s, which has ended: forcing it", r.ID)
+		slog.Warn("runsc does not delete a container that has ended: forcing it", "container", r.ID, "error", err)
 		if forced := c.force(ctx, r.ID); forced != nil {
 			select {
 			case <-time.After(deletePause):

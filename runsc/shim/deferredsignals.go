@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,7 +11,6 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,7 +67,8 @@ func (d *deferredSignals) deferSignal(ctx context.Context, r *task.KillRequest,
 	}
 	resp, err := d.agent.askEnd(ctx, d.pod)
 	if err != nil {
-		log.L.WithError(err).Warnf("container %s gets signal %v although the agent was not heard", r.ID, signal)
+		slog.Warn("the container gets its signal although the agent was not heard", "container", r.ID, "signal", signal,
+			"error", err)
 		return false
 	}
 	switch resp.GetDecision() {
@@ -79,7 +80,7 @@ func (d *deferredSignals) deferSignal(ctx context.Context, r *task.KillRequest,
 		return false
 	}
 	if d.begin(r.ID) {
-		log.L.Infof("signal %v for container %s waits until its pod is saved", signal, r.ID)
+		slog.Info("a signal waits until the pod is saved", "container", r.ID, "signal", signal)
 		go d.deliverLater(context.WithoutCancel(ctx), r, limitOf(resp), send, saved)
 	}
 	return true
@@ -92,10 +93,10 @@ func (d *deferredSignals) deliverLater(ctx context.Context, r *task.KillRequest,
 	defer d.end(r.ID)
 	err := d.awaitSaved(ctx, limit)
 	if err == nil {
-		log.L.Infof("the pod of container %s is saved", r.ID)
+		slog.Info("the container's pod is saved", "container", r.ID)
 		send = saved
 	} else {
-		log.L.WithError(err).Warnf("container %s gets its signal: its pod was not saved", r.ID)
+		slog.Warn("the container gets its signal: its pod was not saved", "container", r.ID, "error", err)
 	}
 	d.deliver(ctx, r, send)
 }
@@ -108,7 +109,7 @@ func (d *deferredSignals) deliver(ctx context.Context, r *task.KillRequest,
 		return
 	}
 	if err := send(ctx, r); err != nil {
-		log.L.WithError(err).Warnf("signal %v for container %s", unix.Signal(r.Signal), r.ID)
+		slog.Warn("send a signal to a container", "container", r.ID, "signal", unix.Signal(r.Signal), "error", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -13,7 +14,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/protobuf"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
@@ -50,7 +50,7 @@ func (b bundle) endedIn(name string) (status uint32, ended bool, err error) {
 
 // Create implements task.TaskService.
 func (e *ended) Create(_ context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	log.L.Infof("container %s has ended in the snapshot, with status %d, and is not run again", r.ID, e.status)
+	slog.Info("the container has ended in the snapshot, and is not run again", "container", r.ID, "status", e.status)
 	return &task.CreateTaskResponse{Pid: e.pid()}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,22 +80,22 @@ func (z *entering) prepare(ctx context.Context, o sleep.Order) (err error) {
 		err = z.s.sentry.Answered(ctx, o.AnswerWithin, o.Ignored)
 	}
 	if err == nil {
-		go z.awaitTraffic(w)
+		go z.awaitTraffic(context.WithoutCancel(ctx), w)
 	}
 	return err
 }
 
 // awaitTraffic has the sandbox run on when a packet comes, and undoes prepare after a while.
-func (z *entering) awaitTraffic(w *watch) {
+func (z *entering) awaitTraffic(ctx context.Context, w *watch) {
 	limit := time.NewTimer(watchLimit)
 	defer limit.Stop()
 	for traffic := w.Traffic(); ; {
 		select {
 		case <-traffic:
 			traffic = nil // once
-			z.runOn()
+			z.runOn(ctx)
 		case <-limit.C:
-			z.expire(w)
+			z.expire(ctx, w)
 			return
 		case <-w.ended:
 			return
@@ -104,19 +104,19 @@ func (z *entering) awaitTraffic(w *watch) {
 }
 
 // pausing is called when the sandbox is about to be paused for a lease, and paused then. A packet may have come before.
-func (z *entering) pausing() (paused func()) {
+func (z *entering) pausing(ctx context.Context) (paused func()) {
 	w := z.watch.Load()
 	if w == nil {
 		return func() {}
 	}
 	w.Pause()
-	return func() { go z.runOn() }
+	return func() { go z.runOn(context.WithoutCancel(ctx)) }
 }
 
 // runOn ends the pause of a sandbox that is to fall asleep and for which a packet has come, so that it can answer. It
 // waits for the end of a save that is under way, and no longer: not until the snapshot is safe. Enter fails then.
-func (z *entering) runOn() {
-	ctx, cancel := context.WithTimeout(context.Background(), runOnLimit)
+func (z *entering) runOn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, runOnLimit)
 	defer cancel()
 	give, err := z.takeSaved(ctx)
 	if err != nil {
@@ -141,14 +141,14 @@ const quietTime = 100 * time.Millisecond
 const watchLimit = 15 * time.Minute
 
 // expire undoes prepare if the pod has not fallen asleep.
-func (z *entering) expire(w *watch) {
-	give, err := z.state.Take(context.Background())
+func (z *entering) expire(ctx context.Context, w *watch) {
+	give, err := z.state.Take(ctx)
 	if err != nil {
 		return
 	}
 	defer give()
 	if z.watch.Load() == w && z.state.Now() == sleepstate.Armed {
-		z.stayAwake(context.Background())
+		z.stayAwake(ctx)
 	}
 }
 
@@ -293,7 +293,7 @@ func (z *entering) terminate(ctx context.Context, w *watch) {
 	z.warn(z.s.lease.Free(ctx, func() error { return nil }), "release the lease of its pause")
 	z.warn(z.awaitExits(ctx), "wait for its end")
 	z.remove(ctx)
-	log.L.Infof("sandbox %s sleeps", z.c.bundle.id)
+	slog.Info("the sandbox sleeps", "sandbox", z.c.bundle.id)
 }
 
 // awaitExits waits until the ends of the containers' processes were noticed, and kept quiet.

@@ -3,10 +3,10 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"diapause.dev/runsc/sleep"
-	"github.com/containerd/log"
 )
 
 // exiting is how a pod ends in its sleep.
@@ -35,11 +35,11 @@ func (z *exiting) exitAsleep(ctx context.Context, id string, status int) (ended 
 	if !z.state.Answered() {
 		return z.ended(id), nil
 	}
-	log.L.Infof("sandbox %s ends in its sleep, with status %d", z.c.bundle.id, status)
+	slog.Info("the sandbox ends in its sleep", "sandbox", z.c.bundle.id, "status", status)
 	z.discardReady(context.WithoutCancel(ctx))
 	err = z.exit(ctx, status)
 	z.leave()
-	go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+	go z.c.agent.giveUp(ctx, z.c.bundle.id, "the pod ended in its sleep")
 	if z.ended(id) {
 		z.warn(err, "end its containers")
 		err = nil

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 
 	"diapause.dev/runsc"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,7 +44,7 @@ func (p *process) watchForgotten(bundle string, end func()) {
 			t.removeForgotten()
 		}
 		if forgotten(bundle) && (t == nil || t.size() == 0) && t == p.serving.Load() {
-			log.L.Warn("containerd has forgotten all that the shim serves: it ends")
+			slog.Warn("containerd has forgotten all that the shim serves: it ends")
 			end()
 			return
 		}
@@ -63,9 +63,9 @@ func (t *router) removeForgotten() {
 		if !forgotten(bundle) {
 			continue
 		}
-		log.L.Warnf("containerd has forgotten container %s: it is removed", id)
+		slog.Warn("containerd has forgotten a container: it is removed", "container", id)
 		if err := t.removeServed(id); err != nil {
-			log.L.WithError(err).Warnf("remove container %s, which containerd has forgotten", id)
+			slog.Warn("remove a container that containerd has forgotten", "container", id, "error", err)
 		}
 		t.forget(id)
 	}
@@ -76,10 +76,11 @@ func (t *router) removeForgotten() {
 func (t *router) removeServed(id string) error {
 	killChildren(id)
 	defer killChildren(id)
+	ctx := context.Background() // nobody asks for it
 	if t.pod != nil && id == t.pod.c.bundle.id {
-		return t.pod.c.discard(context.Background(), id)
+		return t.pod.c.discard(ctx, id)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), discardLimit)
+	ctx, cancel := context.WithTimeout(ctx, discardLimit)
 	defer cancel()
 	_, err := t.of(id).Delete(ctx, &task.DeleteRequest{ID: id})
 	return err

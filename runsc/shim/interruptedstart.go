@@ -3,9 +3,8 @@ package shim
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
-
-	"github.com/containerd/log"
 )
 
 // If containerd ends while it creates or starts the containers of a pod that is restored, the sandbox is ended. To the
@@ -38,7 +37,7 @@ func (s *starter) removeInterrupted(ctx context.Context, id string) {
 		return
 	}
 	if err := s.remove(ctx, id); err != nil {
-		log.L.WithError(err).Warnf("container %s, whose start was interrupted, is not removed", id)
+		slog.Warn("a container whose start was interrupted is not removed", "container", id, "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +59,7 @@ func (s *starter) settle(ctx context.Context, id string) {
 	select {
 	case <-x.over:
 	case <-time.After(settleLimit):
-		log.L.Warnf("container %s, whose start was interrupted, is not removed after %v", id, settleLimit)
+		slog.Warn("a container whose start was interrupted is not removed in time", "container", id, "limit", settleLimit)
 	case <-ctx.Done():
 	}
 }

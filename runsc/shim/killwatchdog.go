@@ -2,10 +2,10 @@ package shim
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"diapause.dev/runsc/sidecar"
@@ -28,7 +28,7 @@ func (p *progress) watchKilled(ctx context.Context, id string) {
 		go func() { // ends with the container
 			defer close(exited)
 			if _, err := p.next.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: id}); err != nil {
-				log.L.WithError(err).Warnf("wait for container %s, which was killed", id)
+				slog.Warn("wait for a container that was killed", "container", id, "error", err)
 			}
 		}()
 		select {
@@ -39,10 +39,10 @@ func (p *progress) watchKilled(ctx context.Context, id string) {
 		if !p.stillLoading(id) {
 			return // the container ends by itself
 		}
-		log.L.Warnf("container %s was killed and does not exit, for its sandbox is still loading: ending sandbox %s", id,
-			p.bundle.id)
+		slog.Warn("the container was killed and does not exit, for its sandbox is still loading: ending the sandbox",
+			"sandbox", p.bundle.id, "container", id)
 		if err := p.bundle.kill(); err != nil {
-			log.L.WithError(err).Errorf("end sandbox %s", p.bundle.id)
+			slog.Error("end the sandbox", "sandbox", p.bundle.id, "error", err)
 		}
 	})
 }
@@ -62,7 +62,7 @@ func (p *progress) stillLoading(id string) bool {
 	}
 	held, err := sidecar.Held(image)
 	if err != nil {
-		log.L.WithError(err).Warnf("not known whether sandbox %s is still loading", p.bundle.id)
+		slog.Warn("not known whether the sandbox is still loading", "sandbox", p.bundle.id, "error", err)
 	}
 	return held
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +17,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/sys"
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	gvisor "gvisor.dev/gvisor/pkg/shim/v1"
@@ -82,10 +82,10 @@ func (m manager) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	defer cancel()
 	status, err := m.Manager.Stop(limited, id)
 	if left := runsc.KillOrphans(id); left != nil { // the shim's end has killed the runsc that was creating it
-		note(fmt.Sprintf("processes of container %s are left: %v", id, left))
+		note("processes of the container are left", "container", id, "error", left)
 	}
 	if undone := limits.PutBack("."); undone != nil {
-		note(fmt.Sprintf("limits of sandbox %s stay raised: %v", id, undone))
+		note("limits stay raised", "sandbox", id, "error", undone)
 	}
 	return status, err
 }
@@ -156,8 +156,7 @@ func launch(ctx context.Context, id string, opts shim.StartOpts, socket *net.Uni
 		return errors.Join(fmt.Errorf("write shim.pid: %w", err), cmd.Process.Kill(), cmd.Wait())
 	}
 	if err := sys.SetOOMScore(cmd.Process.Pid, oomScore); err != nil {
-		note(fmt.Sprintf("shim of container %s keeps the OOM score of containerd, lowering it to %d failed: %v", id, oomScore,
-			err))
+		note("the shim keeps the OOM score of containerd", "container", id, "wanted", oomScore, "error", err)
 	}
 	// The new process outlives this one, which ends once it has answered. So nothing waits for it here.
 	return cmd.Process.Release()
@@ -191,17 +190,13 @@ func writeAddress(address string) error {
 
 // note writes a warning to containerd's log through the bundle's log pipe. Standard error would corrupt the answer,
 // because containerd takes it for a part of the answer.
-func note(message string) {
+func note(message string, keys ...any) {
 	f, err := os.OpenFile("log", os.O_WRONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	entry := log.L.WithField("runtime", RuntimeType)
-	out := entry.Logger.Out
-	entry.Logger.SetOutput(f)
-	entry.Warn(message)
-	entry.Logger.SetOutput(out)
+	slog.New(slog.NewTextHandler(f, nil)).With("runtime", RuntimeType).Warn(message, keys...)
 }
 
 // spec is the part of a bundle's config.json that the shim reads.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,6 @@ import (
 	"github.com/containerd/containerd/v2/core/runtime"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	runc "github.com/containerd/go-runc"
-	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
@@ -112,7 +112,7 @@ func (k *oomKills) countIn(pid int) {
 	}
 	group, err := cgroup2.PidGroupPath(pid)
 	if err != nil {
-		log.L.WithError(err).Warn("containerd may not be told what the OOM killer ends: find the sandbox's cgroup")
+		slog.Warn("containerd may not be told what the OOM killer ends: find the sandbox's cgroup", "error", err)
 		return
 	}
 	k.mu.Lock()

@@ -2,17 +2,16 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 
 	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/refusal"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/log"
 )
 
 // The rules of a pause's lease are in package lease. Here is how its orders come, and what it does to the sandbox.
@@ -29,21 +28,9 @@ func (s *sandbox) Update(ctx context.Context, r *task.UpdateTaskRequest) (*types
 		err = s.lease.Do(ctx, req)
 	}
 	if err != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s: %w", r.ID, leaseKind(err)))
+		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s: %w", r.ID, refusal.Lease.Tell(err)))
 	}
 	return &types.Empty{}, nil
-}
-
-// leaseKind gives an error a kind that reaches the agent. It avoids the kind with which a shim that knows no leases
-// answers.
-func leaseKind(err error) error {
-	switch {
-	case errors.Is(err, lease.ErrRanOut):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
-	case errors.Is(err, lease.ErrInvalid):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrAborted)
-	}
-	return err
 }
 
 // Resume resumes a container. For the sandbox, it also releases the lease of the pause.
@@ -67,7 +54,7 @@ func (s leased) Pause(ctx context.Context) error {
 	if err := s.headroom.CheckMemory(ctx); err != nil {
 		return err
 	}
-	paused := s.pausing()
+	paused := s.pausing(ctx)
 	_, err := s.sandbox.Pause(context.WithoutCancel(ctx), &task.PauseRequest{ID: s.pod.sandbox})
 	if err == nil {
 		paused()
@@ -91,5 +78,5 @@ func (s leased) Resume(ctx context.Context) error {
 func (s leased) Kill() error { return s.bundle.kill() }
 
 func (s leased) log(what string, err error) {
-	log.L.WithError(err).Warnf("sandbox %s: %s", s.pod.sandbox, what)
+	slog.Warn(what, "sandbox", s.pod.sandbox, "error", err)
 }

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/past"
 	"diapause.dev/runsc/sleep"
-	"github.com/containerd/log"
 )
 
 // Annotations of an OCI spec that give a container's place in its pod, as containerd's CRI and CRI-O set them.
@@ -149,7 +149,7 @@ func (p pod) note(f func(*past.Note) bool) {
 		err = n.Write(past.Dir, true)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		log.L.WithError(err).Warnf("not noted whether the pod of sandbox %s has run", p.sandbox)
+		slog.Warn("not noted whether the pod has run", "sandbox", p.sandbox, "error", err)
 	}
 }
 
@@ -158,7 +158,7 @@ func (p pod) note(f func(*past.Note) bool) {
 func (p pod) memoryLimit() int64 {
 	limit, err := cgroup.LimitAbove(p.cgroup)
 	if err != nil {
-		log.L.WithError(err).Warnf("memory limit of sandbox %s", p.sandbox)
+		slog.Warn("read the sandbox's memory limit", "sandbox", p.sandbox, "error", err)
 	}
 	if err != nil || limit == cgroup.Unlimited {
 		return 0

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
@@ -56,7 +56,7 @@ func newPodSleep(ctx context.Context, next extension.TaskServiceExt, c *containe
 
 // moved is called after each change of the state.
 func (p *podSleep) moved(from, to sleepstate.State) {
-	log.L.Debugf("sandbox %s was %v, and is %v", p.c.bundle.id, from, to)
+	slog.Debug("the state of the pod's sleep has changed", "sandbox", p.c.bundle.id, "from", from, "to", to)
 	switch to {
 	case sleepstate.Asleep:
 		time.AfterFunc(lowpower.After, p.lowPower.Enter)
@@ -78,7 +78,7 @@ func (p *podSleep) recordNetwork() {
 	}
 	n, err := sleep.RecordNetwork(p.s.pod.network)
 	if err != nil {
-		log.L.WithError(err).Infof("the pod of sandbox %s cannot sleep", p.c.bundle.id)
+		slog.Info("the pod cannot sleep", "sandbox", p.c.bundle.id, "error", err)
 		return
 	}
 	p.network = n

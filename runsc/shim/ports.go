@@ -2,13 +2,13 @@ package shim
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"diapause.dev/runsc/forward"
 	"diapause.dev/runsc/shim/sentry"
-	"github.com/containerd/log"
 )
 
 // ports forwards connections from the loopback of the sandbox's network namespace to the sandbox. If that is not
@@ -35,7 +35,7 @@ func (p *ports) addresses() []netip.Addr {
 	}
 	addresses, err := forward.Addresses(p.pod.network)
 	if err != nil {
-		log.L.WithError(err).Warnf("addresses of sandbox %s", p.pod.sandbox)
+		slog.Warn("read the sandbox's addresses", "sandbox", p.pod.sandbox, "error", err)
 	}
 	return addresses
 }
@@ -56,7 +56,7 @@ func (p *ports) open(ctx context.Context, addresses []netip.Addr) {
 			Use:       p.use,
 		})
 		if err != nil {
-			log.L.WithError(err).Warnf("ports of sandbox %s cannot be forwarded", id)
+			slog.Warn("the sandbox's ports cannot be forwarded", "sandbox", id, "error", err)
 			return
 		}
 		p.opened(f)

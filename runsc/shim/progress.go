@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/log"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsc"
@@ -65,7 +64,7 @@ func (p *progress) began(ctx context.Context, id string) {
 	}
 	n, err := p.bundle.note(startedPrefix, p.part(o, id))
 	if err != nil {
-		log.L.WithError(err).Warnf("the agent is not told that the pod of sandbox %s is restored", p.bundle.id)
+		slog.Warn("the agent is not told that the pod is restored", "sandbox", p.bundle.id, "error", err)
 	} else if n == o.Containers {
 		p.reportComplete(ctx, id, p.reportOf(o, nil))
 	}
@@ -99,15 +98,16 @@ func (p *progress) startFailed(ctx context.Context, id string, err error) {
 // returns the error to answer with.
 func (p *progress) failRestore(ctx context.Context, id string, err error) error {
 	o, _ := p.bundle.ordered()
-	log.L.WithError(err).Errorf("restore of sandbox %s, request %q, failed at container %s", p.bundle.id, o.Request, id)
+	slog.Error("the restore of the sandbox has failed", "sandbox", p.bundle.id, "container", id, "request", o.Request,
+		"error", err)
 	err = fmt.Errorf("restore sandbox %s, request %q, container %s: %w", p.bundle.id, o.Request, id, trimStack(err))
 	p.failure.Do(func() { p.report(ctx, id, p.reportOf(o, err)) })
 	p.responds.end()
 	if err := p.bundle.kill(); err != nil {
-		log.L.WithError(err).Errorf("end sandbox %s", p.bundle.id)
+		slog.Error("end the sandbox", "sandbox", p.bundle.id, "error", err)
 	}
 	if err := volume.Empty(p.pod.uid, o.Volumes); err != nil {
-		log.L.WithError(err).Errorf("volumes of sandbox %s, which was not restored", p.bundle.id)
+		slog.Error("empty the volumes of a sandbox that was not restored", "sandbox", p.bundle.id, "error", err)
 	}
 	return err
 }
@@ -120,7 +120,8 @@ func (p *progress) killIncomplete(ctx context.Context, id string) (killed bool, 
 		return false, nil
 	}
 	if o, _ := p.bundle.ordered(); !p.bundle.gone() {
-		log.L.Warnf("container %s is to go before sandbox %s is restored: ending the sandbox", id, p.bundle.id)
+		slog.Warn("a container is to go before its sandbox is restored: ending the sandbox", "sandbox", p.bundle.id,
+			"container", id)
 		early := fmt.Errorf("restore sandbox %s, request %q: container %s was ended before all containers of the pod "+
 			"had come", p.bundle.id, o.Request, id)
 		p.failure.Do(func() { p.report(ctx, id, p.reportOf(o, early)) })
@@ -173,14 +174,14 @@ func (p *progress) awaitFiles(ctx context.Context, o order, id string) {
 		defer p.giveUp(id, p.loading)
 		// If nothing was saved of the container, that is an error here. If reads failed, the agent knows already.
 		if _, err := server.Wait(ctx, &pb.WaitRequest{Id: id, WaitType: pb.WaitRequest_FSRESTORE}); err != nil {
-			log.L.WithError(err).Infof("nothing is restored of container %s any longer", id)
+			slog.Info("nothing is restored of the container any longer", "container", id, "error", err)
 		}
 		n, err := p.bundle.note(loadedPrefix, p.part(o, id))
 		if err == nil && n == o.Containers {
 			err = p.reportLoaded(ctx, o)
 		}
 		if err != nil {
-			log.L.WithError(err).Warnf("the agent was not told that sandbox %s has all its files", p.bundle.id)
+			slog.Warn("the agent was not told that the sandbox has all its files", "sandbox", p.bundle.id, "error", err)
 		}
 	})
 }
@@ -206,7 +207,7 @@ func (p *progress) report(ctx context.Context, id string, req *localv1.ReportRes
 		sending, done := withGrace(ctx)
 		defer done()
 		if err := p.agent.report(sending, req); err != nil {
-			log.L.WithError(err).Warnf("the agent was not told how the restore of sandbox %s went on", p.bundle.id)
+			slog.Warn("the agent was not told how the restore went on", "sandbox", p.bundle.id, "error", err)
 		}
 	})
 }
@@ -219,12 +220,12 @@ func (p *progress) reportComplete(ctx context.Context, id string, req *localv1.R
 	if err == nil {
 		return
 	}
-	log.L.WithError(err).Warnf("the agent was not told yet that the pod of sandbox %s is restored", p.bundle.id)
+	slog.Warn("the agent was not told yet that the pod is restored", "sandbox", p.bundle.id, "error", err)
 	ctx = p.track(ctx, id, p.telling)
 	p.pending.of(id).Go(func() {
 		defer p.giveUp(id, p.telling)
 		if err := p.reportUntil(ctx, req); err != nil {
-			log.L.WithError(err).Warnf("the agent was not told that the pod of sandbox %s is restored", p.bundle.id)
+			slog.Warn("the agent was not told that the pod is restored", "sandbox", p.bundle.id, "error", err)
 		}
 	})
 }
@@ -245,8 +246,8 @@ func (p *progress) reportUntil(ctx context.Context, req *localv1.ReportRestoreRe
 	for {
 		err := p.agent.report(sending, req)
 		// An agent that is away does not answer within the call's deadline. One that cannot pass the report on now says
-		// Aborted. Any other result is final: the agent has accepted the report, or never will.
-		if (!errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.Aborted) || ctx.Err() != nil {
+		// CodeAgain. Any other result is final: the agent has accepted the report, or never will.
+		if (!errors.Is(err, context.DeadlineExceeded) && status.Code(err) != localv1.CodeAgain) || ctx.Err() != nil {
 			return err
 		}
 		select {

@@ -2,10 +2,10 @@ package shim
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/containerd/v2/pkg/shim"
-	"github.com/containerd/log"
 )
 
 // retryingPublisher publishes events even while containerd is away. GVisor's shim panics if it cannot publish an event,
@@ -22,7 +22,7 @@ func (p retryingPublisher) Publish(ctx context.Context, topic string, event even
 		return nil
 	}
 	if err := p.Publisher.Publish(ctx, topic, event); err != nil {
-		log.L.WithError(err).Warnf("containerd has not heard of an event yet: %s", topic)
+		slog.Warn("containerd has not heard of an event yet", "topic", topic, "error", err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	runc "github.com/containerd/go-runc"
-	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
 
@@ -53,7 +53,7 @@ func (p *podSleep) makeReady(ctx context.Context, load bool) error {
 	p.discardReady(ctx)
 	if load = load && len(p.others()) > 0; load {
 		if err := p.tryReady(ctx, kernelLoaded, p.loadKernel); err != nil {
-			log.L.WithError(err).Warnf("sandbox %s is made ready to wake without its kernel", p.c.bundle.id)
+			slog.Warn("the sandbox is made ready to wake without its kernel", "sandbox", p.c.bundle.id, "error", err)
 			load = false
 		}
 	}
@@ -63,7 +63,7 @@ func (p *podSleep) makeReady(ctx context.Context, load bool) error {
 		}
 	}
 	p.warn(sleep.MarkReady(p.image), "mark that it is ready")
-	log.L.Infof("sandbox %s is ready to wake (%v), after %v", p.c.bundle.id, p.ready, time.Since(began))
+	slog.Info("the sandbox is ready to wake", "sandbox", p.c.bundle.id, "ready", p.ready, "took", time.Since(began))
 	return nil
 }
 
@@ -137,7 +137,8 @@ func (p *podSleep) discardReady(ctx context.Context) {
 // takeReady returns how far the sandbox is for the wake that begins. One that has ended or waits in vain is discarded.
 func (p *podSleep) takeReady(ctx context.Context) readiness {
 	if p.ready != notReady && (p.damaged.Load() || p.c.bundle.gone()) {
-		log.L.Warnf("sandbox %s was ready to wake, and has ended or waits in vain: it is created again", p.c.bundle.id)
+		slog.Warn("the sandbox was ready to wake, and has ended or waits in vain: it is created again",
+			"sandbox", p.c.bundle.id)
 		p.discardReady(ctx)
 	}
 	return p.ready

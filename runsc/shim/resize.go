@@ -2,12 +2,12 @@ package shim
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 )
@@ -60,7 +60,7 @@ func (c *containers) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*
 func (c *containers) tellResized(ctx context.Context, id string) {
 	for more := true; more; more = c.resizes.again(id) {
 		if err := c.signalAll(ctx, id, unix.SIGWINCH); err != nil {
-			log.L.WithError(err).Infof("container %s does not know yet that its terminal has another size", id)
+			slog.Info("the container does not know yet that its terminal has another size", "container", id, "error", err)
 		}
 	}
 }

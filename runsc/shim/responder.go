@@ -1,11 +1,11 @@
 package shim
 
 import (
+	"log/slog"
 	"sync"
 
 	"diapause.dev/runsc/kubelet"
 	"diapause.dev/runsc/sleep"
-	"github.com/containerd/log"
 )
 
 // responder answers the kubelet's probes over the network, and postStart hooks by HTTP, while a sandbox waits for its
@@ -29,7 +29,7 @@ func (r *responder) begin(n *sleep.Network, b bundle, f *kubelet.Finder) {
 		r.network, err = sleep.NewResponder(n, kubelet.NewProber(f), pid)
 	}
 	if err != nil {
-		log.L.WithError(err).Warn("probes fail until the sandbox has all its containers")
+		slog.Warn("probes fail until the sandbox has all its containers", "error", err)
 	}
 }
 
@@ -48,7 +48,7 @@ func (r *responder) drain() error {
 func (r *responder) end() {
 	if network := r.take(); network != nil {
 		if err := network.Close(); err != nil {
-			log.L.WithError(err).Warn("a sandbox that is to end")
+			slog.Warn("end the answers to probes", "error", err)
 		}
 	}
 }

@@ -3,12 +3,12 @@ package shim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
 
@@ -18,7 +18,7 @@ import (
 func (s *sandbox) createRestored(ctx context.Context, r *task.CreateTaskRequest, o order,
 	path string,
 ) (*task.CreateTaskResponse, error) {
-	log.L.Infof("root file systems of sandbox %s are to be restored, request %q", r.ID, o.Request)
+	slog.Info("the sandbox's root file systems are to be restored", "sandbox", r.ID, "request", o.Request)
 	if err := s.bundle.order(o); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
@@ -52,7 +52,7 @@ type sandbox struct {
 
 	// Set by newSleepService.
 	wake    func(ctx context.Context, cause string) error // wakes the pod if it sleeps
-	pausing func() (paused func())                        // is told that the sandbox is about to be paused for a lease
+	pausing func(context.Context) (paused func())         // is told that the sandbox is about to be paused for a lease
 	catch   func() (repeat func())                        // catches packets that the sandbox drops while it is saved
 }
 
@@ -161,7 +161,7 @@ func (s *sandbox) create(ctx context.Context, r *task.CreateTaskRequest,
 		s.offer(ctx, annotations, wholePrefix, saveCompression, "none"),
 		s.offer(ctx, annotations, filesPrefix, savePaths, savedFiles))
 	if err != nil {
-		log.L.WithError(err).Warnf("the processes of sandbox %s cannot have it saved", r.ID)
+		slog.Warn("the sandbox's processes cannot have it saved", "sandbox", r.ID, "error", err)
 	}
 	if err := annotateFor(s.pod, r.Bundle, annotations); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (s *sandbox) ask(ctx context.Context, r *task.CreateTaskRequest) (*localv1.
 		})
 	}
 	if err := s.bundle.noteProbes(resp.GetExecProbes()); err != nil {
-		log.L.WithError(err).Warn("probes by exec wake the pod")
+		slog.Warn("probes by exec wake the pod", "error", err)
 	}
 	return resp, err
 }
@@ -223,14 +223,14 @@ func (s *sandbox) settle(a answer) error {
 		return fmt.Errorf("sandbox %s: its pod slept when the node went down, and waits for the agent to be restored: %w: %w",
 			s.pod.sandbox, a.err, errdefs.ErrFailedPrecondition)
 	case a.err != nil:
-		log.L.WithError(a.err).Warnf("sandbox %s starts as usual, without an answer of the agent", s.pod.sandbox)
+		slog.Warn("the sandbox starts as usual, without an answer of the agent", "sandbox", s.pod.sandbox, "error", a.err)
 		s.pod.started()
 		return s.pod.forget()
 	case a.resp.GetDecision() == localv1.AskRestoreResponse_FAIL:
 		return fmt.Errorf("sandbox %s: the agent refuses to start it (request %q): %s: %w",
 			s.pod.sandbox, a.resp.GetRequest(), a.resp.GetReason(), errdefs.ErrFailedPrecondition)
 	case a.resp.GetDecision() == localv1.AskRestoreResponse_RESTORE:
-		log.L.Infof("sandbox %s is to be restored, request %q", s.pod.sandbox, a.resp.GetRequest())
+		slog.Info("the sandbox is to be restored", "sandbox", s.pod.sandbox, "request", a.resp.GetRequest())
 		path := a.resp.GetImagePath()
 		s.path.Store(&path)
 		return s.bundle.order(a.order())
@@ -245,7 +245,7 @@ func (s *sandbox) Delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 		return s.containers.Delete(ctx, r)
 	}
 	if err := s.ports.close(); err != nil {
-		log.L.WithError(err).Warnf("end what is forwarded to sandbox %s", r.ID)
+		slog.Warn("end what is forwarded to the sandbox", "sandbox", r.ID, "error", err)
 	}
 	s.progress.responds.end()
 	resp, err := s.containers.Delete(ctx, r)
@@ -285,7 +285,7 @@ func (s *sandbox) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 func (s *sandbox) liftCPULimit(path string) {
 	o, err := optionsIn(path)
 	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s keeps its CPU limit", s.pod.sandbox)
+		slog.Warn("the sandbox keeps its CPU limit", "sandbox", s.pod.sandbox, "error", err)
 		return
 	}
 	s.headroom.LiftCPUToRestore(o, func() bool { return isDone(path) })
@@ -375,7 +375,7 @@ func (s *sandbox) restore(ctx context.Context, r *task.StartRequest) (*task.Star
 // discard removes a created sandbox before anything else learns of it.
 func (s *sandbox) discard(ctx context.Context, id string) {
 	if err := s.containers.discard(ctx, id); err != nil {
-		log.L.WithError(err).Warnf("remove sandbox %s, which was not to start", id)
+		slog.Warn("remove a sandbox that was not to start", "sandbox", id, "error", err)
 		s.end(id)
 	}
 }
@@ -384,7 +384,7 @@ func (s *sandbox) discard(ctx context.Context, id string) {
 // GVisor's shim would never tell those who wait for the container.
 func (s *sandbox) end(id string) {
 	if err := s.bundle.kill(); err != nil {
-		log.L.WithError(err).Warnf("end sandbox %s, which did not start", id)
+		slog.Warn("end a sandbox that did not start", "sandbox", id, "error", err)
 	}
 	announce(id)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
@@ -46,9 +47,10 @@ const (
 // It stands for what containerd's own package shim does in such a process (its function Run without an action), and
 // behaves alike, with one difference: that package collects garbage every 30 seconds, for as long as it lives. In the
 // shims of two hundred pods, that alone takes 4 % of a processor.
-func Serve(args []string) error {
+func Serve(ctx context.Context, args []string) error {
 	debug.SetGCPercent(gcPercent)
 	f := flag.CommandLine // where gVisor's shim looks for the id
+	f.Init(RuntimeType, flag.ContinueOnError)
 	namespace := f.String("namespace", "", "containerd's namespace of the container")
 	f.String("address", "", "containerd's socket")
 	f.String("id", "", "id of the container, or of the sandbox of a pod")
@@ -61,7 +63,7 @@ func Serve(args []string) error {
 	if err := reaper.SetSubreaper(1); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	ctx := context.WithValue(namespaces.WithNamespace(context.Background(), *namespace), shim.OptsKey{},
+	ctx = context.WithValue(namespaces.WithNamespace(ctx, *namespace), shim.OptsKey{},
 		shim.Opts{Debug: *debugging})
 	ctx, end := shutdown.WithShutdown(ctx)
 	defer end.Shutdown()
@@ -69,10 +71,13 @@ func Serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := serveTasks(ctx, end); err != nil {
+	failed, err := serveTasks(ctx, end)
+	if err != nil {
 		return err
 	}
-	handleSignals(ctx, signals, end)
+	if err := handleSignals(ctx, signals, failed, end); err != nil {
+		return err
+	}
 	removeSocket()
 	select {
 	case <-end.Done():
@@ -82,75 +87,84 @@ func Serve(args []string) error {
 	}
 }
 
-// openLog has the log written to the bundle's pipe, which containerd reads.
+// openLog has the log written to the bundle's pipe, which containerd reads. The libraries of containerd and gVisor
+// write by containerd's logger, and we by slog.
 func openLog(ctx context.Context, debugging bool) (context.Context, error) {
 	defer holdLog()()
 	pipe, err := fifo.OpenFifoDup2(ctx, logPipe, unix.O_WRONLY, 0o700, unix.Stderr)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
+	level := slog.LevelInfo
 	entry := log.L.WithField("runtime", RuntimeType)
 	if err := log.SetFormat(log.TextFormat); err != nil {
 		return nil, err
 	}
 	if debugging {
+		level = slog.LevelDebug
 		if err := log.SetLevel("debug"); err != nil {
 			return nil, err
 		}
 	}
 	entry.Logger.SetOutput(pipe)
+	slog.SetDefault(slog.New(slog.NewTextHandler(pipe, &slog.HandlerOptions{Level: level})))
 	return log.WithLogger(ctx, entry), nil
 }
 
-// serveTasks starts to serve gVisor's task service, with our extension, on the inherited socket.
-func serveTasks(ctx context.Context, end shutdown.Service) error {
+// serveTasks starts to serve gVisor's task service, with our extension, on the inherited socket. If that can no longer
+// be served, failed gets why.
+func serveTasks(ctx context.Context, end shutdown.Service) (failed <-chan error, err error) {
 	p := new(process)
 	p.setExtension(func(next extension.TaskServiceExt) *router { return newRouter(p, localAgent(), next) })
 	publisher, err := shim.NewPublisher(os.Getenv(ttrpcAddress))
 	if err != nil {
-		return fmt.Errorf("connect to containerd for events: %w", err)
+		return nil, fmt.Errorf("connect to containerd for events: %w", err)
 	}
 	go p.watchForgotten(".", end.Shutdown)
 	service, err := gvisor.NewShimRedirector(ctx, podEvents{retryingPublisher{publisher, p}, p.serving.Load}, end)
 	if err != nil {
-		return fmt.Errorf("task service: %w", err)
+		return nil, fmt.Errorf("task service: %w", err)
 	}
 	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(p.connected.Handshaker(ttrpc.UnixSocketRequireSameUser())))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := service.(shim.TTRPCService).RegisterTTRPC(server); err != nil {
-		return fmt.Errorf("register the task service: %w", err)
+		return nil, fmt.Errorf("register the task service: %w", err)
 	}
 	listener, err := net.FileListener(os.NewFile(socketFD, "socket"))
 	if err != nil {
-		return fmt.Errorf("inherited socket: %w", err)
+		return nil, fmt.Errorf("inherited socket: %w", err)
 	}
+	over := make(chan error, 1)
 	go func() {
 		defer listener.Close()
 		if err := server.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
-			log.G(ctx).WithError(err).Fatal("can no longer serve containerd")
+			over <- fmt.Errorf("can no longer serve containerd: %w", err)
 		}
 	}()
-	return nil
+	return over, nil
 }
 
-// handleSignals reaps children, and does what other signals ask for, until the process is to end.
-func handleSignals(ctx context.Context, signals <-chan os.Signal, end shutdown.Service) {
+// handleSignals reaps children, and does what other signals ask for, until the process is to end. It returns why, if
+// that is a failure to serve.
+func handleSignals(ctx context.Context, signals <-chan os.Signal, failed <-chan error, end shutdown.Service) error {
 	for {
 		select {
 		case <-end.Done():
-			return
+			return nil
+		case err := <-failed:
+			return err
 		case s := <-signals:
 			switch s {
 			case unix.SIGCHLD:
 				if err := reaper.Reap(); err != nil {
-					log.G(ctx).WithError(err).Error("reap processes that have ended")
+					slog.Error("reap processes that have ended", "error", err)
 				}
 			case unix.SIGTERM, unix.SIGINT:
 				end.Shutdown()
 			case unix.SIGUSR1:
-				log.G(ctx).Infof("stacks:\n%s", stacks())
+				slog.Info("the stacks of all goroutines", "stacks", string(stacks()))
 			}
 		}
 	}
@@ -171,6 +185,6 @@ func removeSocket() {
 		err = shim.RemoveSocket(address)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		log.L.WithError(err).Warn("remove the socket")
+		slog.Warn("remove the socket", "error", err)
 	}
 }

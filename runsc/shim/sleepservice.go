@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"diapause.dev/runsc/lease"
+	"diapause.dev/runsc/refusal"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/runsc/use"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
@@ -16,7 +18,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/protobuf/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 )
@@ -127,7 +128,7 @@ func (z *sleepService) Start(ctx context.Context, r *task.StartRequest) (*task.S
 func (z *sleepService) attendExec(ctx context.Context, r *task.StartRequest) {
 	_, err := z.TaskServiceExt.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
-		log.L.WithError(err).Debugf("wait for process %s of container %s", r.ExecID, r.ID)
+		slog.Debug("wait for a process", "container", r.ID, "exec", r.ExecID, "error", err)
 	}
 	z.forget(&task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
 }
@@ -421,7 +422,7 @@ func (z *sleepService) Update(ctx context.Context, r *task.UpdateTaskRequest) (*
 			err = z.do(ctx, r.ID, o)
 		}
 		if err != nil {
-			return nil, errgrpc.ToGRPC(fmt.Errorf("%s sandbox %s: %w", o.Verb, z.c.bundle.id, sleepKind(err)))
+			return nil, errgrpc.ToGRPC(fmt.Errorf("%s sandbox %s: %w", o.Verb, z.c.bundle.id, refusal.Sleep.Tell(err)))
 		}
 		return &types.Empty{}, nil
 	}
@@ -429,7 +430,7 @@ func (z *sleepService) Update(ctx context.Context, r *task.UpdateTaskRequest) (*
 	release, ok := z.state.Through()
 	switch {
 	case !ok && leased:
-		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s sleeps: %w", r.ID, leaseKind(lease.ErrRanOut)))
+		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s sleeps: %w", r.ID, refusal.Lease.Tell(lease.ErrRanOut)))
 	case !ok:
 		z.noteResized(r)
 		return &types.Empty{}, nil
@@ -440,22 +441,6 @@ func (z *sleepService) Update(ctx context.Context, r *task.UpdateTaskRequest) (*
 		z.noteResized(r)
 	}
 	return resp, err
-}
-
-// sleepKind gives an error a kind that reaches the agent. It avoids the kinds with which a shim that knows no sleep
-// answers, and those that say that no shim has answered.
-func sleepKind(err error) error {
-	switch {
-	case errors.Is(err, sleep.ErrTraffic):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrOutOfRange)
-	case errors.Is(err, sleep.ErrInUse):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
-	case errors.Is(err, sleep.ErrUnfit), errors.Is(err, lease.ErrRanOut):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
-	case errors.Is(err, sleep.ErrInvalid):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrAborted)
-	}
-	return err
 }
 
 // do carries out an order, which is for the sandbox container.

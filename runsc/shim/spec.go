@@ -3,12 +3,11 @@ package shim
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/containerd/log"
 
 	"diapause.dev/runsc/annotation"
 	"diapause.dev/runsc/kubelet"
@@ -44,8 +43,8 @@ func (p pod) saves(prefix string) bool { return p.annotations[prefix+saveEnable]
 func annotateFor(p pod, bundle string, others map[string]string) error {
 	dropped, err := annotate(bundle, others, func(name string) bool { return kubelet.HasVolume(p.uid, name) })
 	if n := len(dropped); n > 0 {
-		log.L.Warnf("%d annotations of sandbox %s are kept from runsc, because a pod may not set them: %.200q", n,
-			p.sandbox, dropped[:min(n, maxDropped)])
+		slog.Warn("annotations are kept from runsc, because a pod may not set them", "sandbox", p.sandbox, "count", n,
+			"annotations", fmt.Sprintf("%.200q", dropped[:min(n, maxDropped)]))
 	}
 	return err
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/v2/pkg/protobuf"
-	"github.com/containerd/log"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 
 	"diapause.dev/runsc/volume"
@@ -158,10 +158,10 @@ func (s *starter) releaseCreated(id string) bool {
 // failCreated makes gVisor's shim take a container that was not started for ended, see releaseCreated. It has no effect
 // once gVisor's shim has learned that the sandbox is gone, see releaseLimit.
 func (s *starter) failCreated(id string) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) // it is over at once
 	cancel()
 	_, err := s.next.Start(ctx, &task.StartRequest{ID: id})
-	log.L.WithError(err).Infof("container %s is no longer started", id)
+	slog.Info("the container is no longer started", "container", id, "error", err)
 }
 
 // releaseUnstartable has gVisor's shim let a container go that can never be started, before that shim is asked for its
@@ -187,7 +187,8 @@ func (s *starter) exitWithoutStart(id string) {
 		time.Sleep(watchTime)
 		is := s.unstartable(id)
 		if was && is { // after only one check, containerd may be removing it
-			log.L.Warnf("container %s was never started, and its sandbox %s is gone: it ends", id, s.bundle.id)
+			slog.Warn("the container was never started, and its sandbox is gone: it ends", "sandbox", s.bundle.id,
+				"container", id)
 			s.releaseCreated(id)
 			s.process.connected.Drop(id)
 			return
@@ -221,6 +222,6 @@ func (s *starter) removeCreated(ctx context.Context, r *task.DeleteRequest) (*ta
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	log.L.Errorf("container %s, which was not started, is not released within %v", r.ID, releaseLimit)
+	slog.Error("a container that was not started is not released in time", "container", r.ID, "limit", releaseLimit)
 	return &task.DeleteResponse{ExitStatus: internalError, ExitedAt: protobuf.ToTimestamp(time.Now())}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"diapause.dev/runsc/sleep"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
 	"gvisor.dev/gvisor/pkg/shim/v1/extension"
 	"gvisor.dev/gvisor/pkg/shim/v1/proc"
@@ -243,9 +243,9 @@ func (p *steps) watchExit(ctx context.Context, x *resident) error {
 	p.mu.Unlock()
 	p.c.process.suppressed.forget(x.id)
 	go func() { // ends with the sandbox
-		status, err := runtime.Wait(context.Background(), x.id)
+		status, err := runtime.Wait(context.WithoutCancel(ctx), x.id)
 		if err != nil {
-			log.L.WithError(err).Infof("wait for container %s", x.id)
+			slog.Info("wait for a container", "container", x.id, "error", err)
 			status = internalError
 		}
 		proc.ExitCh <- proc.Exit{Timestamp: time.Now(), ID: x.id, Status: status}
@@ -256,6 +256,6 @@ func (p *steps) watchExit(ctx context.Context, x *resident) error {
 // warn logs what went wrong where nobody can be told.
 func (p *steps) warn(err error, what string) {
 	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s: %s", p.c.bundle.id, what)
+		slog.Warn(what, "sandbox", p.c.bundle.id, "error", err)
 	}
 }

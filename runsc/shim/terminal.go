@@ -2,6 +2,7 @@ package shim
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -12,7 +13,6 @@ import (
 	"diapause.dev/api/snapshot"
 	settings "diapause.dev/runsc/terminal"
 	runc "github.com/containerd/go-runc"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/shim/v1/runsccmd"
 	"gvisor.dev/gvisor/runsc/console"
@@ -186,7 +186,7 @@ func (x *terminal) open() (err error) {
 		return nil
 	}
 	if err := settings.Set(x.replica, x.set); err != nil {
-		log.L.WithError(err).Warnf("terminal %s is not set as it was", x.name)
+		slog.Warn("the terminal is not set as it was", "terminal", x.name, "error", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -12,7 +13,6 @@ import (
 	"diapause.dev/api/snapshot"
 	settings "diapause.dev/runsc/terminal"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/log"
 )
 
 // terminalPrefix begins the names of files in a sandbox container's bundle. They name the terminals of the pod's
@@ -52,7 +52,7 @@ func (c *containers) createStreams(ctx context.Context, r *task.CreateTaskReques
 		return created, nil
 	}
 	if err := c.bundle.noteTerminal(r.ID, namedTerminal{p.container, x.name}); err != nil {
-		log.L.WithError(err).Warnf("a snapshot will not hold how the terminal of container %s is set", r.ID)
+		slog.Warn("a snapshot will not hold how the container's terminal is set", "container", r.ID, "error", err)
 	}
 	return created, nil
 }
@@ -75,7 +75,7 @@ func (b bundle) terminal(container string) (*terminal, error) {
 func (b bundle) forgetTerminal(id string) {
 	err := os.Remove(filepath.Join(b.dir, terminalPrefix+id))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		log.L.WithError(err).Warnf("the terminal of container %s is still noted", id)
+		slog.Warn("the container's terminal is still noted", "container", id, "error", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (b bundle) noteTerminals(imagePath string) {
 		err = errors.Join(err, all.Write(imagePath))
 	}
 	if err != nil {
-		log.L.WithError(err).Warnf("the snapshot of sandbox %s does not hold how all its terminals are set", b.id)
+		slog.Warn("the snapshot does not hold how all terminals are set", "sandbox", b.id, "error", err)
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"time"
 
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	localv1 "diapause.dev/api/local/v1"
@@ -48,11 +48,11 @@ func (f volumes) fill(ctx context.Context, a answer) answer {
 	began := time.Now()
 	put, err := f.fillAll(ctx, a)
 	if err == nil {
-		log.L.Infof("volumes %v of sandbox %s are in place after %v", put, f.pod.sandbox, time.Since(began))
+		slog.Info("volumes are in place", "sandbox", f.pod.sandbox, "volumes", put, "took", time.Since(began))
 		a.volumes = put
 		return a
 	}
-	log.L.WithError(err).Errorf("sandbox %s, request %q, is not restored", f.pod.sandbox, a.resp.GetRequest())
+	slog.Error("the sandbox is not restored", "sandbox", f.pod.sandbox, "request", a.resp.GetRequest(), "error", err)
 	f.progress.report(ctx, f.pod.sandbox, f.progress.reportOf(a.order(), err))
 	resp := &localv1.AskRestoreResponse{
 		Decision: localv1.AskRestoreResponse_START, Request: a.resp.GetRequest(),
@@ -78,7 +78,7 @@ func (f volumes) fillAll(ctx context.Context, a answer) (put []string, err error
 			_, err = os.Lstat(dir)
 		}
 		if errors.Is(err, fs.ErrNotExist) && a.rootfs() { // a pod restored from files alone may have other volumes
-			log.L.Infof("sandbox %s has no volume %s", f.pod.sandbox, name)
+			slog.Info("the sandbox does not have a volume of its snapshot", "sandbox", f.pod.sandbox, "volume", name)
 			continue
 		}
 		if err == nil && f.ownAgain(a) {

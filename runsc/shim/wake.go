@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,9 +15,7 @@ import (
 	"diapause.dev/runsc/shim/sleepstate"
 	"diapause.dev/runsc/sleep"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/log"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -61,7 +60,8 @@ func (z *waking) wake(ctx context.Context, cause string) error {
 			return nil
 		}
 	}
-	done := z.shared.share(func() error { return z.runWake(cause) })
+	lasting := context.WithoutCancel(ctx)
+	done := z.shared.share(func() error { return z.runWake(lasting, cause) })
 	if limit, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, limit.Add(-min(tellTime, time.Until(limit)/4)))
@@ -157,20 +157,20 @@ type failedWake struct {
 }
 
 // runWake restores the sandbox if the pod sleeps. If that fails before the sandbox ran, the pod sleeps on, unless it
-// can never be woken. Then it ends.
-func (z *waking) runWake(cause string) error {
+// can never be woken. Then it ends. Ctx is never canceled: others may wait for the wake.
+func (z *waking) runWake(ctx context.Context, cause string) error {
 	began := time.Now()
-	give, err := z.takeAsleep()
+	give, err := z.takeAsleep(ctx)
 	if err != nil || give == nil {
 		return err
 	}
-	err = z.wakeNow(cause, began)
+	err = z.wakeNow(ctx, cause, began)
 	give()
 	if failed := (*failedWake)(nil); errors.As(err, &failed) {
-		why, renewed := z.renew(failed)
+		why, renewed := z.renew(ctx, failed)
 		if failed.ready && renewed == nil { // it may have been for that sandbox alone
 			z.warn(err, "wake it again")
-			return z.runWake(cause)
+			return z.runWake(ctx, cause)
 		}
 		if why != nil {
 			err = why
@@ -181,29 +181,29 @@ func (z *waking) runWake(cause string) error {
 }
 
 // wakeNow is runWake with the turn taken. If the pod sleeps on, the error is a failedWake.
-func (z *waking) wakeNow(cause string, began time.Time) error {
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), z.namespace), wakeLimit)
+func (z *waking) wakeNow(ctx context.Context, cause string, began time.Time) error {
+	within, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, z.namespace), wakeLimit)
 	defer cancel()
 	var stages stages
-	ready := z.takeReady(ctx)
-	delivered, ran, err := z.restoreSandbox(ctx, &stages)
+	ready := z.takeReady(within)
+	delivered, ran, err := z.restoreSandbox(within, &stages)
 	if err != nil {
 		err = fmt.Errorf("wake sandbox %s, by %s: %w", z.c.bundle.id, cause, trimStack(err))
 		if killed := z.c.bundle.kill(); killed != nil || ran || z.shared.status() == statusKilled {
-			return errors.Join(err, killed, z.failWake(err, cause, ran))
+			return errors.Join(err, killed, z.failWake(ctx, err, cause, ran))
 		}
 		z.warn(z.s.pod.remember(z.reminder), "note that it could not be woken")
-		z.discard()
+		z.discard(ctx)
 		z.failReadiness()
-		z.move(ctx, sleepstate.Fail)
+		z.move(within, sleepstate.Fail)
 		z.failed = &failedWake{error: err, cause: cause, image: z.image, since: z.since, ready: ready != notReady}
 		return z.failed
 	}
 	took := time.Since(began)
-	log.L.Infof("sandbox %s is awake, by %s, after %v (ready: %v; %s); %d packets delivered, %d dropped", z.c.bundle.id,
-		cause, took, ready, &stages, delivered.Sent, delivered.Dropped)
+	slog.Info("the sandbox is awake", "sandbox", z.c.bundle.id, "cause", cause, "took", took, "ready", ready,
+		"stages", stages.String(), "delivered", delivered.Sent, "dropped", delivered.Dropped)
 	z.leave()
-	go z.tellAgent(&localv1.ReportRestoreRequest{
+	go z.tellAgent(ctx, &localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations,
 		Woken: &localv1.Woken{
 			Cause: cause, Took: durationpb.New(took), Delivered: int64(delivered.Sent), Dropped: int64(delivered.Dropped),
@@ -224,8 +224,8 @@ func (z *waking) failReadiness() {
 
 // discard ends what is left of a wake that has failed before the sandbox ran. The pod's addresses stay: its network is
 // silent.
-func (z *waking) discard() {
-	ctx, cancel := context.WithTimeout(context.Background(), quietLimit)
+func (z *waking) discard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
 	z.warn(z.dropRestores(ctx), "end the restore of its containers")
 	z.ready = notReady
@@ -235,12 +235,12 @@ func (z *waking) discard() {
 
 // renew has the agent prepare another wake after one has failed, and returns why that has, if the agent knows. If the
 // agent knows that none can succeed, the pod ends. After an error the pod sleeps on, or has ended.
-func (z *waking) renew(failed *failedWake) (why, err error) {
-	next, refused := z.c.agent.retryWake(&localv1.RetryWakeRequest{
+func (z *waking) renew(ctx context.Context, failed *failedWake) (why, err error) {
+	next, refused := z.c.agent.retryWake(ctx, &localv1.RetryWakeRequest{
 		Request: filepath.Base(failed.image), SandboxId: z.c.bundle.id, Error: failed.Error(),
 		Annotations: z.s.pod.annotations, Since: timestamppb.New(failed.since),
 	})
-	give, err := z.state.Take(context.Background())
+	give, err := z.state.Take(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -249,24 +249,24 @@ func (z *waking) renew(failed *failedWake) (why, err error) {
 	case z.failed != failed: // it has ended meanwhile
 		if refused == nil {
 			z.warn(sleep.Unmark(next.GetImagePath()), "mark that it has ended")
-			go z.c.agent.giveUp(context.Background(), z.c.bundle.id, "the pod ended in its sleep")
+			go z.c.agent.giveUp(ctx, z.c.bundle.id, "the pod ended in its sleep")
 		}
 	case refused == nil:
 		z.image, z.failed = next.GetImagePath(), nil
 		return errors.New(next.GetReason()), nil
-	case status.Code(refused) == codes.FailedPrecondition:
-		return nil, errors.Join(refused, z.failWake(failed, failed.cause, false))
+	case status.Code(refused) == localv1.CodeNever:
+		return nil, errors.Join(refused, z.failWake(ctx, failed, failed.cause, false))
 	}
 	return nil, refused
 }
 
 // takeAsleep takes the turn if the pod sleeps and the agent admits its wake, which begins then. It waits for that as
 // long as the pod sleeps. If the pod is awake, give is nil.
-func (z *waking) takeAsleep() (give func(), err error) {
+func (z *waking) takeAsleep(ctx context.Context) (give func(), err error) {
 	defer z.shared.hold("")
 	admitted := "" // the image path of the sleep whose end the agent has admitted
 	for began := time.Now(); ; {
-		if give, err = z.state.Take(context.Background()); err != nil {
+		if give, err = z.state.Take(ctx); err != nil {
 			return nil, err
 		}
 		if !z.state.Answered() {
@@ -275,16 +275,16 @@ func (z *waking) takeAsleep() (give func(), err error) {
 		}
 		failed, image, over := z.failed, z.image, z.state.Over()
 		if failed == nil && admitted == image {
-			z.takeReady(context.Background())                  // the end of its sandbox means nothing before this
+			z.takeReady(ctx)                                   // the end of its sandbox means nothing before this
 			z.reminder, _ = z.s.pod.reminder()                 // the agent removes it when the wake begins
 			if err := sleep.ReleaseMemory(image); err != nil { // it would wait for it for ever
 				give()
 				return nil, err
 			}
-			z.move(context.Background(), sleepstate.Wake)
+			z.move(ctx, sleepstate.Wake)
 			return give, nil
 		}
-		z.move(context.Background(), sleepstate.Ask)
+		z.move(ctx, sleepstate.Ask)
 		give()
 		select {
 		case <-over:
@@ -292,10 +292,10 @@ func (z *waking) takeAsleep() (give func(), err error) {
 		default:
 		}
 		if failed != nil {
-			if _, err := z.renew(failed); err != nil {
+			if _, err := z.renew(ctx, failed); err != nil {
 				z.holdFor(over, retryFirst, "for the agent: "+err.Error())
 			}
-		} else if z.admitted(image, over, time.Since(began)) {
+		} else if z.admitted(ctx, image, over, time.Since(began)) {
 			admitted = image
 		}
 	}
@@ -408,9 +408,9 @@ func (z *waking) restoreOthers(ctx context.Context, t *stages) (d sleep.Delivere
 
 // failWake ends a pod that could not be woken, and tells the agent why. It does that first, so that the agent knows it
 // when the pod is made anew. If no agent hears it in time, the next one goes by the reminder alone.
-func (z *waking) failWake(err error, cause string, ran bool) error {
-	log.L.WithError(err).Errorf("sandbox %s ends", z.c.bundle.id)
-	ctx, cancel := context.WithTimeout(context.Background(), enterLimit)
+func (z *waking) failWake(ctx context.Context, err error, cause string, ran bool) error {
+	slog.Error("the sandbox could not be woken, and ends", "sandbox", z.c.bundle.id, "error", err)
+	within, cancel := context.WithTimeout(ctx, enterLimit)
 	defer cancel()
 	report := &localv1.ReportRestoreRequest{
 		Request: filepath.Base(z.image), SandboxId: z.c.bundle.id, Annotations: z.s.pod.annotations, Error: err.Error(),
@@ -418,14 +418,14 @@ func (z *waking) failWake(err error, cause string, ran bool) error {
 	if !ran {
 		report.Woken = &localv1.Woken{Cause: cause}
 	}
-	z.tellAgent(report)
-	failed := z.exit(ctx, z.shared.status())
+	z.tellAgent(ctx, report)
+	failed := z.exit(within, z.shared.status())
 	z.leave()
 	return failed
 }
 
-func (z *waking) tellAgent(r *localv1.ReportRestoreRequest) {
-	z.warn(z.c.agent.report(context.Background(), r), "tell the agent how the wake went")
+func (z *waking) tellAgent(ctx context.Context, r *localv1.ReportRestoreRequest) {
+	z.warn(z.c.agent.report(ctx, r), "tell the agent how the wake went")
 }
 
 // Pauses between two attempts to wake a pod for a packet. Each is twice as long as the one before.
@@ -441,8 +441,9 @@ func (z *waking) awaitTraffic(w *watch, over <-chan struct{}) {
 	case <-over:
 		return
 	}
+	ctx := context.Background() // the order to sleep has long been carried out
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
-		err := z.wake(context.Background(), "packet")
+		err := z.wake(ctx, "packet")
 		if err == nil {
 			return
 		}

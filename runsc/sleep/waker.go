@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -13,7 +14,6 @@ import (
 
 	"diapause.dev/runsc/netns"
 	"diapause.dev/runsc/traffic"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -252,7 +252,7 @@ func (w *watcher) serve(s *socket) {
 			return
 		}
 		if err != nil {
-			log.L.WithError(err).Warnf("read from interface %s of a pod", s.link.name)
+			slog.Warn("read from a pod's interface", "interface", s.link.name, "error", err)
 			time.Sleep(readPause)
 		}
 	}
@@ -336,7 +336,7 @@ func (w *Waker) reply(s *socket, frame []byte) {
 // send sends a frame from the pod's address.
 func (s *socket) send(frame []byte) {
 	if _, err := s.file.Write(append(make([]byte, virtioHeader), frame...)); err != nil {
-		log.L.WithError(err).Warnf("answer for the address of a pod at interface %s", s.link.name)
+		slog.Warn("answer for the address of a pod", "interface", s.link.name, "error", err)
 	}
 }
 

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/containerd/log"
 
 	"diapause.dev/runsc/traffic"
 )
@@ -92,7 +91,7 @@ func (n *count) keep(stop <-chan struct{}) {
 		}
 		if err := n.write(); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				log.L.WithError(err).Warn("packets are no longer counted: the pod may stay awake")
+				slog.Warn("packets are no longer counted: the pod may stay awake", "error", err)
 			}
 			return
 		}

@@ -3,12 +3,11 @@ package use
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/containerd/log"
 )
 
 // Dir returns the directory of the files, beside the agent's socket. The agent makes it.
@@ -57,7 +56,7 @@ func keepUsed(file string, last <-chan struct{}) {
 	for over := false; ; {
 		err := touch(file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // there has been no agent yet
-			log.L.WithError(err).Warn("the agent is not told that the pod is used")
+			slog.Warn("the agent is not told that the pod is used", "error", err)
 		}
 		if over {
 			return

@@ -43,7 +43,7 @@ func freeAddress() (string, error) {
 
 // waitFor waits until the server answers.
 func waitFor(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // packages share a server: no test is over
 	defer cancel()
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

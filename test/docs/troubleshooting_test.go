@@ -34,14 +34,14 @@ func TestTroubleshooting(t *testing.T) {
 			t.Errorf("%s: no entry of %s has the message `%s`", name, troubleshooting, value)
 		}
 	}
-	events := eventTexts(t)
-	for _, begin := range events {
+	events := eventTypes(t)
+	for begin := range events {
 		if !slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, "`"+begin) }) {
 			t.Errorf("no entry of %s has the event `%s…`", troubleshooting, begin)
 		}
 	}
 	if len(events) < 15 {
-		t.Errorf("%d texts of events: %q", len(events), events)
+		t.Errorf("%d texts of events: %v", len(events), events)
 	}
 }
 
@@ -107,64 +107,45 @@ func reasons(t *testing.T) map[string]string {
 	return all
 }
 
-// eventTexts returns how the texts of events begin that are literals where the event is made, or where its message is
-// put together.
-func eventTexts(t *testing.T) (begin []string) {
+// noticed is the file that has all events.
+const noticed = "agent/kube/notice/events.go"
+
+// eventTypes returns the types of all events, by the beginnings of their texts. Of what is only the message of a
+// condition, it is none.
+func eventTypes(t *testing.T) map[string]string {
 	t.Helper()
-	add := func(n ast.Node) {
-		ast.Inspect(n, func(n ast.Node) bool {
-			if b, ok := n.(*ast.BasicLit); ok && b.Kind == token.STRING {
-				if s, err := strconv.Unquote(b.Value); err == nil && isMessage(s) {
-					begin = append(begin, beginning(s))
-				}
-			}
-			return true
-		})
+	types := make(map[string]string)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, noticed), nil, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	eachFile(t, "agent/kube", func(f *ast.File) {
-		ast.Inspect(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.CallExpr:
-				if makesEvent(n.Fun) {
-					add(n)
-				}
-			case *ast.AssignStmt:
-				for _, x := range n.Lhs {
-					if isMessageOf(x, n.Tok) {
-						add(n)
-					}
-				}
-			case *ast.KeyValueExpr:
-				if name, ok := n.Key.(*ast.Ident); ok && name.Name == "Message" {
-					add(n.Value)
-				}
-			}
+	ast.Inspect(file, func(n ast.Node) bool {
+		event, ok := n.(*ast.CompositeLit)
+		if !ok || len(event.Elts) != 4 {
 			return true
-		})
+		}
+		if text := leading(event.Elts[3]); isMessage(text) {
+			types[beginning(text)] = event.Elts[0].(*ast.Ident).Name
+		}
+		return true
 	})
-	slices.Sort(begin)
-	return slices.Compact(begin)
+	return types
 }
 
-// isMessageOf reports whether an assignment to x is one of a new variable message, or of a field Message.
-func isMessageOf(x ast.Expr, tok token.Token) bool {
-	switch x := x.(type) {
-	case *ast.Ident:
-		return x.Name == "message" && tok == token.DEFINE
-	case *ast.SelectorExpr:
-		return x.Sel.Name == "Message"
+// leading returns the text that an expression begins with.
+func leading(x ast.Expr) string {
+	if sum, ok := x.(*ast.BinaryExpr); ok {
+		return leading(sum.X)
 	}
-	return false
-}
-
-func makesEvent(f ast.Expr) bool {
-	switch f := f.(type) {
-	case *ast.SelectorExpr:
-		return slices.Contains([]string{"Event", "SleepEvent", "NodeEvent"}, f.Sel.Name)
-	case *ast.Ident:
-		return f.Name == "tell"
+	b, ok := x.(*ast.BasicLit)
+	if !ok {
+		return ""
 	}
-	return false
+	s, err := strconv.Unquote(b.Value)
+	if err != nil {
+		return ""
+	}
+	return s
 }
 
 // isMessage reports whether a text is for people: it begins with a capital letter, and has several words.

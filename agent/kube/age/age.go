@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 )
 
@@ -43,8 +42,7 @@ func (j *Judge) Now() (time.Time, error) {
 	j.refused.Add(1)
 	if !j.doubted.Swap(true) {
 		j.log.Error("nothing is deleted for its age", "error", err)
-		j.objects.Events.NodeEvent(corev1.EventTypeWarning, objects.ActionClock,
-			"Nothing is deleted for its age: "+err.Error())
+		j.objects.Events.Node(notice.NothingDeleted, err)
 	}
 	return time.Time{}, err
 }

@@ -102,11 +102,11 @@ func (d *Duties) TakeOver(ctx context.Context) {
 type duty func(ctx context.Context, name client.ObjectKey) (reconcile.Result, error)
 
 // Control sets up the controllers of the cluster's duties.
-func (d *Duties) Control(mgr manager.Manager) error {
+func (d *Duties) Control(ctx context.Context, mgr manager.Manager) error {
 	trigger, snapshot := &podsnapshotv1.PodSnapshotManualTrigger{}, &podsnapshotv1.PodSnapshot{}
 	policy, config := &podsnapshotv1.PodSnapshotPolicy{}, &podsnapshotv1.PodSnapshotStorageConfig{}
 	each, q, l := &handler.EnqueueRequestForObject{}, &d.queues, d.lister
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), snapshot, originPod, originPodOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, snapshot, originPod, originPodOf); err != nil {
 		return fmt.Errorf("index PodSnapshots: %w", err)
 	}
 	for _, x := range []struct {

@@ -12,6 +12,7 @@ import (
 
 	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/removal"
 	"diapause.dev/agent/kube/rules"
@@ -66,7 +67,7 @@ func (k *keeper) checkOrigin(ctx context.Context, s *podsnapshotv1.PodSnapshot) 
 		return wait.Jitter(pause, 0.2), nil
 	}
 	before := s.DeepCopy()
-	rules.SetProgress(s, rules.Progress{Failed: fmt.Sprintf("its only copy was on node %s, which no longer exists", name)})
+	rules.SetProgress(s, rules.Progress{Failed: fmt.Sprintf(notice.OnlyCopyLost, name)})
 	err := k.objects.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return control.ConflictPause, nil

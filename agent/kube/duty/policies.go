@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -128,14 +129,12 @@ func (c *configs) judge(ctx context.Context, config *podsnapshotv1.PodSnapshotSt
 		return false, podsnapshotv1.ReasonInvalid, err.Error()
 	}
 	if !c.stores.Shared(location) {
-		return true, podsnapshotv1.ReasonValid, "only the agents see this directory: if it is a separate disk on each " +
-			"node, a snapshot can be restored only on the node that made it; if nodes share it, mount it into the " +
-			"controller, too"
+		return true, podsnapshotv1.ReasonValid, notice.AgentsStore
 	}
 	if err := c.reach(ctx, location); err != nil {
 		return false, podsnapshotv1.ReasonStoreUnavailable, err.Error()
 	}
-	return true, podsnapshotv1.ReasonValid, "the store answers"
+	return true, podsnapshotv1.ReasonValid, notice.StoreAnswers
 }
 
 // reach returns why a store cannot be used, or nil if it answers.

@@ -12,6 +12,7 @@ import (
 
 	"diapause.dev/agent/kube/age"
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -65,11 +66,9 @@ func (a *answerer) unanswerable(ctx context.Context,
 		case err != nil:
 			return "", 0, err
 		case silent:
-			return fmt.Sprintf("node %s, which was checkpointing the pod, is gone or does not answer: create another trigger "+
-				"when the pod runs again", t.Status.NodeName), 0, nil
+			return fmt.Sprintf(notice.NodeGone, t.Status.NodeName), 0, nil
 		case a.judge.Younger(rules.TakenAt(t), workTime) < 0:
-			return fmt.Sprintf("the agent of node %s did not finish within %v: look into its log", t.Status.NodeName, workTime),
-				0, nil
+			return fmt.Sprintf(notice.NotFinished, t.Status.NodeName, workTime), 0, nil
 		}
 		return "", watchPause, nil
 	}
@@ -78,19 +77,18 @@ func (a *answerer) unanswerable(ctx context.Context,
 	err = a.objects.Live.Get(ctx, name, pod)
 	switch wait := a.judge.Younger(t.CreationTimestamp.Time, takeTime); {
 	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("there is no pod %s: name a pod of namespace %s that runs", name, name.Namespace), 0, nil
+		return fmt.Sprintf(notice.NoPod, name, name.Namespace), 0, nil
 	case err != nil:
 		return "", 0, fmt.Errorf("read pod %s: %w", name, err)
 	case pod.Spec.NodeName == "":
-		return fmt.Sprintf("pod %s is not running, it has no node yet: wait until it runs", name), 0, nil
+		return fmt.Sprintf(notice.PodNotBound, name), 0, nil
 	case wait > 0:
 		return "", wait, nil
 	}
 	if waits, err := a.waits(ctx, t); err != nil || waits {
 		return "", watchPause, err
 	}
-	return fmt.Sprintf("no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause "+
-		"is installed", pod.Spec.NodeName, name), 0, nil
+	return fmt.Sprintf(notice.NoAgent, pod.Spec.NodeName, name), 0, nil
 }
 
 // waits reports whether a trigger waits for another trigger of its pod.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
@@ -160,8 +161,7 @@ func (e *Endings) terminate(t *termination, ref snapshot.PodRef) {
 	pod, err := e.ending(t, ref)
 	if errors.Is(err, errUnsure) {
 		e.log.Warn("a container ends, and its pod is not saved", "pod", ref.String(), "error", err)
-		e.Objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
-			"A container ends, and the pod is not saved: "+err.Error())
+		e.Objects.Events.Pod(ref, snapshot.Key{}, notice.ContainerEnds, err)
 		pod, err = nil, nil
 	}
 	if err == nil && pod == nil {
@@ -174,8 +174,7 @@ func (e *Endings) terminate(t *termination, ref snapshot.PodRef) {
 	t.saved = err == nil
 	if err != nil {
 		e.log.Warn("a pod ends without having been saved", "pod", ref.String(), "error", err)
-		e.Objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
-			"The pod ends without having been saved: "+err.Error())
+		e.Objects.Events.Pod(ref, snapshot.Key{}, notice.EndsUnsaved, err)
 	}
 }
 

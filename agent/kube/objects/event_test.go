@@ -2,12 +2,13 @@ package objects
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/api/snapshot"
 )
 
@@ -26,10 +27,10 @@ func TestEventsStayApart(t *testing.T) {
 	all := recorder{}
 	o := &Events{recorder: all}
 	pod := snapshot.PodRef{Namespace: "ns", Name: "web", UID: "uid"}
-	said := []string{"The pod stays awake: no policy", "The pod stays awake: an exec", "The pod stays awake: no policy"}
+	said := []string{"no policy", "an exec", "no policy"}
 	for _, text := range said {
-		o.SleepEvent(pod, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, ActionSleep, text)
-		o.Event(pod, snapshot.Key{}, corev1.EventTypeWarning, ActionCheckpoint, text)
+		o.Pod(pod, snapshot.Key{}, notice.StaysAwake, text)
+		o.Pod(pod, snapshot.Key{}, notice.EndsUnsaved, text)
 	}
 	if len(all) != 4 {
 		t.Errorf("events %q, want 2 of each kind", all)
@@ -37,7 +38,7 @@ func TestEventsStayApart(t *testing.T) {
 	for _, text := range said[:2] {
 		n := 0
 		for _, got := range all {
-			if got == text {
+			if strings.HasSuffix(got, ": "+text) {
 				n++
 			}
 		}

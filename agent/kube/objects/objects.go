@@ -34,7 +34,7 @@ type Objects struct {
 // New returns the objects that a manager reads and writes, as the node with that name sees them. The clock must listen
 // to the manager's requests. Kinds are kinds of objects that are read from the cache, besides those that define
 // snapshots.
-func New(mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger, kinds ...client.Object) (*Objects,
+func New(ctx context.Context, mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger, kinds ...client.Object) (*Objects,
 	error,
 ) {
 	o := &Objects{
@@ -43,7 +43,7 @@ func New(mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger, k
 		Events: &Events{nodeName: nodeName, recorder: mgr.GetEventRecorder("diapause")},
 		IDs:    &Identities{live: mgr.GetAPIReader(), log: log}, latest: newLatest(),
 	}
-	return o, o.indexTriggers()
+	return o, o.indexTriggers(ctx)
 }
 
 // ofSnapshots returns the kinds of objects that define snapshots.

@@ -17,8 +17,8 @@ func TargetOf(t *podsnapshotv1.PodSnapshotManualTrigger) string {
 	return t.Namespace + "/" + t.Spec.TargetPod
 }
 
-func (o *Objects) indexTriggers() error {
-	err := o.mgr.GetFieldIndexer().IndexField(context.Background(), &podsnapshotv1.PodSnapshotManualTrigger{}, targetIndex,
+func (o *Objects) indexTriggers(ctx context.Context) error {
+	err := o.mgr.GetFieldIndexer().IndexField(ctx, &podsnapshotv1.PodSnapshotManualTrigger{}, targetIndex,
 		func(t client.Object) []string { return []string{TargetOf(t.(*podsnapshotv1.PodSnapshotManualTrigger))} })
 	if err != nil {
 		return fmt.Errorf("index triggers: %w", err)

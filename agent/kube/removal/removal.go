@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -106,7 +107,7 @@ func (r *Removals) Release(ctx context.Context, s *podsnapshotv1.PodSnapshot) er
 func (r *Removals) deleting(ctx context.Context, s *podsnapshotv1.PodSnapshot, why error) {
 	before := s.DeepCopy()
 	if !rules.SetReady(&s.Status.Conditions, s.Generation, false, podsnapshotv1.ReasonDeleting,
-		"its data is still stored: "+why.Error()) {
+		fmt.Sprintf(notice.DataStays, why)) {
 		return
 	}
 	if err := r.objects.Status().Patch(ctx, s, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {

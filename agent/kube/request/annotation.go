@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
@@ -76,7 +77,7 @@ func (a *askedByAnnotation) taken() string { return a.uid }
 // take fails on a conflict, because the pod may have an answer that the cache does not have yet.
 func (a *askedByAnnotation) take(ctx context.Context, _ *corev1.Pod) error {
 	return a.write(ctx, a.pod.ResourceVersion, Status{
-		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf("node %s is checkpointing the pod", a.nodeName),
+		ID: a.id, State: StateCheckpointing, Message: fmt.Sprintf(notice.CheckpointingPod, a.nodeName),
 	})
 }
 

@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/errkind"
 	"diapause.dev/agent/kube/control"
 	"diapause.dev/agent/kube/names"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/snapshots"
@@ -57,22 +56,14 @@ var errNotBegun = fmt.Errorf("not begun within %v", beginTime)
 // pause: until the pod's memory is loaded, and until the agent has memory for the checkpoint.
 func (c *captures) tellWaiting(j *record.Job) func(stage string, done, total int64) {
 	var loads, memory sync.Once
-	tell := func(format string, args ...any) {
-		c.objects.Events.Event(j.Pod, j.Asker.About(), corev1.EventTypeNormal, objects.ActionCheckpoint,
-			fmt.Sprintf(format, args...))
-	}
+	tell := func(n notice.Event, args ...any) { c.objects.Events.Pod(j.Pod, j.Asker.About(), n, args...) }
 	return func(stage string, done, total int64) {
 		switch {
 		case total == 0:
 		case stage == "load":
-			loads.Do(func() {
-				tell("Still loading: the pod is checkpointed once it has all its memory, %d of %d MiB so far", done>>20, total>>20)
-			})
+			loads.Do(func() { tell(notice.StillLoading, done>>20, total>>20) })
 		case stage == "memory":
-			memory.Do(func() {
-				tell("Waiting: the pod is checkpointed once other checkpoints on its node have left %d MiB of the memory for "+
-					"checkpoints", total>>20)
-			})
+			memory.Do(func() { tell(notice.AwaitsMemory, total>>20) })
 		}
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"diapause.dev/agent/errkind"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
@@ -36,8 +35,7 @@ func (c *confirmations) await(ctx context.Context, ref snapshot.PodRef, k snapsh
 		return nil
 	}
 	say := time.AfterFunc(rules.SayTime, func() {
-		c.objects.Events.Event(ref, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
-			fmt.Sprintf("Waiting: the controller has not confirmed PodSnapshot %s yet", k))
+		c.objects.Events.Pod(ref, k, notice.AwaitsConfirmation, k)
 	})
 	defer say.Stop()
 	for {
@@ -103,7 +101,7 @@ func unconfirmed(k snapshot.Key, s *podsnapshotv1.PodSnapshot) (waits, lost stri
 		return "", fmt.Sprintf("PodSnapshot %s was made, but can be restored only on node %s: %s", k,
 			s.Annotations[podsnapshotv1.AnnotationOriginNode], why)
 	case !rules.Decided(s):
-		return fmt.Sprintf("PodSnapshot %s: %s", k, rules.AwaitsController), ""
+		return fmt.Sprintf("PodSnapshot %s: %s", k, notice.AwaitsController), ""
 	}
 	return "", ""
 }

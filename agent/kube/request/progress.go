@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"diapause.dev/agent/journal"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
@@ -84,11 +84,9 @@ func (r *reporter) announce(ctx context.Context, s *podsnapshotv1.PodSnapshot, b
 		r.waiters.kick(d)
 	}
 	if ready && !before {
-		r.objects.Events.Event(e.Pod, k, corev1.EventTypeNormal, objects.ActionCheckpoint,
-			fmt.Sprintf("Successfully checkpointed the pod to PodSnapshot %s", k))
+		r.objects.Events.Pod(e.Pod, k, notice.Checkpointed, k)
 		if warning := rules.Warning(s); warning != "" {
-			r.objects.Events.Event(e.Pod, k, corev1.EventTypeWarning, objects.ActionCheckpoint,
-				fmt.Sprintf("PodSnapshot %s was made, but %s", k, warning))
+			r.objects.Events.Pod(e.Pod, k, notice.MadeBut, k, warning)
 		}
 	}
 	return 0
@@ -113,18 +111,17 @@ func (r *reporter) settled(s *podsnapshotv1.PodSnapshot) bool {
 // tellBad makes an event on the pod if its snapshot was lost, cannot get into the store or is not confirmed, after it
 // was captured.
 func (r *reporter) tellBad(s *podsnapshotv1.PodSnapshot) {
-	e, _ := r.records.Ledger.Get(objects.KeyOf(s))
+	k := objects.KeyOf(s)
+	e, _ := r.records.Ledger.Get(k)
 	why := rules.NotInStore(s)
 	if rules.Doubted(s) {
 		why = cmp.Or(why, rules.NotConfirmed(s))
 	}
 	switch {
 	case rules.Lost(s) && meta.IsStatusConditionTrue(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint):
-		r.objects.Events.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
-			fmt.Sprintf("PodSnapshot %s is lost: %s", objects.KeyOf(s), rules.WhyNotReady(s)))
+		r.objects.Events.Pod(e.Pod, k, notice.SnapshotLost, k, rules.WhyNotReady(s))
 	case !rules.Lost(s) && why != "":
-		r.objects.Events.Event(e.Pod, objects.KeyOf(s), corev1.EventTypeWarning, objects.ActionCheckpoint,
-			fmt.Sprintf("PodSnapshot %s can be restored only on node %s: %s", objects.KeyOf(s), r.nodeName, why))
+		r.objects.Events.Pod(e.Pod, k, notice.OnlyOnNode, k, r.nodeName, why)
 	}
 }
 

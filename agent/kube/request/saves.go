@@ -3,10 +3,9 @@ package request
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube/names"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/api/snapshot"
 )
@@ -49,6 +48,5 @@ func (s *Saves) Name() string { return s.names.Name(names.Chance()) }
 
 // Unsaved implements checkpoint.Cluster. It makes an event on the pod that says why.
 func (s *Saves) Unsaved(ref snapshot.PodRef, err error) {
-	s.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeWarning, objects.ActionCheckpoint,
-		"Failed to checkpoint the pod: "+err.Error())
+	s.objects.Events.Pod(ref, snapshot.Key{}, notice.NotCheckpointed, err)
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/record"
 	"diapause.dev/agent/kube/rules"
@@ -135,8 +136,7 @@ func (sv *server) takeUp(ctx context.Context, a asked, pod *corev1.Pod) error {
 func (sv *server) refuse(ctx context.Context, a asked, pod *corev1.Pod, why string) error {
 	err := a.fail(ctx, why)
 	if err == nil && pod != nil {
-		sv.objects.Events.Event(objects.RefOf(pod), a.asker().About(), corev1.EventTypeWarning, objects.ActionCheckpoint,
-			fmt.Sprintf("Failed to checkpoint the pod: %s", why))
+		sv.objects.Events.Pod(objects.RefOf(pod), a.asker().About(), notice.NotCheckpointed, why)
 	}
 	return sv.answer(a, err)
 }

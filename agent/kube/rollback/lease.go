@@ -7,9 +7,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 )
 
@@ -43,5 +43,5 @@ func (c Config) now() time.Time {
 func (c Config) tell(err error) {
 	c.Logger.Error("not swept", "error", err)
 	c.Found()
-	c.Objects.Events.NodeEvent(corev1.EventTypeWarning, objects.ActionSweep, "Not swept: "+err.Error())
+	c.Objects.Events.Node(notice.NotSwept, err)
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"diapause.dev/agent/kube/notice"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -23,16 +24,13 @@ type Progress struct {
 	Warning    string // what a restore may not notice
 }
 
-// captured is the message of ConditionCheckpoint. A warning may follow.
-const captured = "the pod was captured"
-
 // Warning returns what a restore of a snapshot may not notice, or nothing.
 func Warning(s *podsnapshotv1.PodSnapshot) string {
 	c := meta.FindStatusCondition(s.Status.Conditions, podsnapshotv1.ConditionCheckpoint)
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return ""
 	}
-	warning, _ := strings.CutPrefix(c.Message, captured)
+	warning, _ := strings.CutPrefix(c.Message, notice.Captured)
 	return strings.TrimPrefix(warning, "; ")
 }
 
@@ -64,32 +62,32 @@ func setProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 		}
 	}
 	if !p.Spooled {
-		awaiting(podsnapshotv1.ConditionCheckpoint, "the pod is being captured")
-		awaiting(podsnapshotv1.ConditionStorageReplicated, "the pod is being captured")
-		awaiting(podsnapshotv1.ConditionReady, "the pod is being captured")
+		awaiting(podsnapshotv1.ConditionCheckpoint, notice.BeingCaptured)
+		awaiting(podsnapshotv1.ConditionStorageReplicated, notice.BeingCaptured)
+		awaiting(podsnapshotv1.ConditionReady, notice.BeingCaptured)
 		return changed
 	}
 	if p.Warning != "" {
-		set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, captured+"; "+p.Warning)
+		set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded,
+			notice.Captured+"; "+p.Warning)
 	} else if Warning(s) == "" {
-		set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, captured)
+		set(podsnapshotv1.ConditionCheckpoint, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded, notice.Captured)
 	}
 	switch {
 	case p.Replicated && p.OwnDisk:
-		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal, fmt.Sprintf(
-			"the snapshot is stored on a disk of node %s, so no other node can restore it: to restore it on all, store it in "+
-				"a bucket or a shared file system", p.OriginNode))
+		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonNodeLocal,
+			fmt.Sprintf(notice.StoredOnDisk, p.OriginNode))
 		changed = setStored(s, p.StoredAt) || changed
 	case p.Replicated:
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionTrue, podsnapshotv1.ReasonSucceeded,
-			"the snapshot is in the store")
+			notice.InStore)
 		changed = setStored(s, p.StoredAt) || changed
 	case p.NotInStore != "":
 		set(podsnapshotv1.ConditionStorageReplicated, metav1.ConditionFalse, podsnapshotv1.ReasonFailed, p.NotInStore)
 	default:
-		message := fmt.Sprintf("the snapshot is on node %s, it is being replicated", p.OriginNode)
+		message := fmt.Sprintf(notice.Replicating, p.OriginNode)
 		if p.Waiting != "" {
-			message += "; the last attempt failed: " + p.Waiting
+			message += fmt.Sprintf(notice.AttemptFailed, p.Waiting)
 		}
 		awaiting(podsnapshotv1.ConditionStorageReplicated, message)
 	}
@@ -102,8 +100,7 @@ func setProgress(s *podsnapshotv1.PodSnapshot, p Progress) (changed bool) {
 // SetDataLost says in a snapshot's status that the store does not have its data any more. It reports whether that
 // changes anything.
 func SetDataLost(s *podsnapshotv1.PodSnapshot) (changed bool) {
-	why := fmt.Sprintf("its data is no longer in store %s: if this cluster was brought back from a backup, the "+
-		"snapshot was deleted since. Delete the PodSnapshot, or bring the data back", StoredAt(s))
+	why := fmt.Sprintf(notice.DataLost, StoredAt(s))
 	for _, kind := range []string{podsnapshotv1.ConditionStorageReplicated, podsnapshotv1.ConditionReady} {
 		if setCondition(&s.Status.Conditions, s.Generation, kind, metav1.ConditionFalse, podsnapshotv1.ReasonDataLost, why) {
 			changed = true
@@ -123,18 +120,13 @@ func SetDataFound(s *podsnapshotv1.PodSnapshot, ownDisk bool) (changed bool) {
 func readiness(s *podsnapshotv1.PodSnapshot) (status metav1.ConditionStatus, reason, message string) {
 	switch {
 	case Confirmed(s):
-		return metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable, "the snapshot can be restored"
+		return metav1.ConditionTrue, podsnapshotv1.ReasonAllSnapshotsAvailable, notice.CanBeRestored
 	case Decided(s):
-		return metav1.ConditionFalse, podsnapshotv1.ReasonNotConfirmed, fmt.Sprintf(
-			"the snapshot can be restored only on node %s: %s", s.Annotations[podsnapshotv1.AnnotationOriginNode],
-			NotConfirmed(s))
+		return metav1.ConditionFalse, podsnapshotv1.ReasonNotConfirmed, fmt.Sprintf(notice.OnlyThere,
+			s.Annotations[podsnapshotv1.AnnotationOriginNode], NotConfirmed(s))
 	}
-	return metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingConfirmation, AwaitsController
+	return metav1.ConditionFalse, podsnapshotv1.ReasonAwaitingConfirmation, notice.AwaitsController
 }
-
-// AwaitsController says what a snapshot that was captured waits for.
-const AwaitsController = "the pod was captured, and the snapshot waits for the controller to confirm its pod: if " +
-	"that takes long, see whether the Deployment diapause-controller runs, in the version of the agents"
 
 func setStored(s *podsnapshotv1.PodSnapshot, location string) bool {
 	if s.Status.StorageStatus != nil || location == "" {

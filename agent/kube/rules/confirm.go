@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"diapause.dev/agent/kube/notice"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -25,7 +26,7 @@ func NotConfirmed(s *podsnapshotv1.PodSnapshot) string {
 	if !Decided(s) || Confirmed(s) {
 		return ""
 	}
-	return fmt.Sprintf("the controller does not confirm it: %.500s", s.Annotations[podsnapshotv1.AnnotationConfirmed])
+	return fmt.Sprintf(notice.NotConfirmed, s.Annotations[podsnapshotv1.AnnotationConfirmed])
 }
 
 // Doubted reports whether a PodSnapshot's condition Ready says that the controller does not confirm it.

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"diapause.dev/agent/kube/notice"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/api/snapshot"
 )
@@ -79,9 +80,9 @@ func Asleep(s *podsnapshotv1.PodSnapshot) metav1.ConditionStatus {
 
 // SetAsleep writes whether a pod sleeps on a snapshot of its sleep, and reports whether that changed anything.
 func SetAsleep(s *podsnapshotv1.PodSnapshot, asleep bool) bool {
-	status, reason, message := metav1.ConditionFalse, podsnapshotv1.ReasonWoke, "the pod has woken from it"
+	status, reason, message := metav1.ConditionFalse, podsnapshotv1.ReasonWoke, notice.WokenFromIt
 	if asleep {
-		status, reason, message = metav1.ConditionTrue, podsnapshotv1.ReasonSlept, "the pod sleeps on it"
+		status, reason, message = metav1.ConditionTrue, podsnapshotv1.ReasonSlept, notice.SleepsOnIt
 	}
 	return setCondition(&s.Status.Conditions, s.Generation, podsnapshotv1.ConditionAsleep, status, reason, message)
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"diapause.dev/agent/kube/notice"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -46,7 +47,7 @@ func TakenAt(t *podsnapshotv1.PodSnapshotManualTrigger) time.Time {
 func Take(t *podsnapshotv1.PodSnapshotManualTrigger, node, podUID string) {
 	t.Status.NodeName, t.Status.PodUID, t.Status.ObservedGeneration = node, podUID, t.Generation
 	setTriggered(t, metav1.ConditionUnknown, podsnapshotv1.ReasonCheckpointing,
-		fmt.Sprintf("node %s is checkpointing pod %s/%s", node, t.Namespace, t.Spec.TargetPod))
+		fmt.Sprintf(notice.Checkpointing, node, t.Namespace, t.Spec.TargetPod))
 }
 
 // Wait says what a trigger that is taken waits for. It reports whether that is news.
@@ -57,9 +58,9 @@ func Wait(t *podsnapshotv1.PodSnapshotManualTrigger, message string) bool {
 // Made says that a PodSnapshot was made, and what a restore of it may not notice.
 func Made(name, warning string) string {
 	if warning == "" {
-		return fmt.Sprintf("PodSnapshot %s was made", name)
+		return fmt.Sprintf(notice.Made, name)
 	}
-	return fmt.Sprintf("PodSnapshot %s was made, but %s", name, warning)
+	return notice.MadeBut.Say(name, warning)
 }
 
 // Complete answers a trigger with its snapshot, and with what a restore of it may not notice.

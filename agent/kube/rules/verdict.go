@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"diapause.dev/agent/kube/notice"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
 
@@ -14,10 +15,10 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	find Find,
 ) (ok bool, reason, message string) {
 	if _, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
-		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf("spec.selector: %v", err)
+		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf(notice.InvalidSelector, err)
 	}
 	if _, err := p.Spec.Timeout(); err != nil {
-		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf("spec.retentionConfig: %v", err)
+		return false, podsnapshotv1.ReasonInvalid, fmt.Sprintf(notice.InvalidRetention, err)
 	}
 	if err := checkOnTermination(p); err != nil {
 		return false, podsnapshotv1.ReasonInvalid, err.Error()
@@ -34,7 +35,7 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	config, found := find(p.Spec.StorageConfigName)
 	if !found {
 		return false, podsnapshotv1.ReasonStorageConfigNotFound,
-			fmt.Sprintf("there is no PodSnapshotStorageConfig %s: create it, or name another", p.Spec.StorageConfigName)
+			fmt.Sprintf(notice.NoStorageConfig, p.Spec.StorageConfigName)
 	}
 	if _, err := Location(config); err != nil {
 		return false, podsnapshotv1.ReasonStorageConfigNotReady, err.Error()
@@ -42,11 +43,11 @@ func Verdict(p *podsnapshotv1.PodSnapshotPolicy, all []podsnapshotv1.PodSnapshot
 	if c := meta.FindStatusCondition(config.Status.Conditions, podsnapshotv1.ConditionReady); c != nil &&
 		c.Status == metav1.ConditionFalse {
 		return false, podsnapshotv1.ReasonStorageConfigNotReady,
-			fmt.Sprintf("PodSnapshotStorageConfig %s is not Ready: %s", config.Name, c.Message)
+			fmt.Sprintf(notice.StorageConfigNotReady, config.Name, c.Message)
 	}
-	message = "the policy can be used"
+	message = notice.PolicyUsable
 	if others := Overlapping(p, all); len(others) > 0 {
-		message += fmt.Sprintf("; a pod that %s also selects is not checkpointed: make the selectors disjoint", Names(others))
+		message += fmt.Sprintf(notice.AlsoSelected, Names(others))
 	}
 	return true, podsnapshotv1.ReasonValid, message
 }

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"diapause.dev/agent/admission"
-	"diapause.dev/agent/kube/objects"
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/api/snapshot"
 )
 
@@ -45,7 +42,6 @@ func (p *Policies) PutToSleep(ctx context.Context, pod snapshot.PodRef) error {
 	if v, ok := p.watcher.Early(ctx, pod.UID); !ok || !v.Asleep {
 		return fmt.Errorf("put pod %s to sleep: %w", pod, errAwake)
 	}
-	p.Objects.Events.SleepEvent(pod, corev1.EventTypeNormal, podsnapshotv1.ReasonMadeRoom, objects.ActionSleep,
-		"The pod was idle and sleeps before its time: another pod of the node needed the memory to wake")
+	p.Objects.Events.Pod(pod, snapshot.Key{}, notice.MadeRoom)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"diapause.dev/agent/idle"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
@@ -22,7 +23,7 @@ import (
 // the policies of its namespace.
 func Verdict(p *sleepv1alpha1.SleepPolicy, all []sleepv1alpha1.SleepPolicy) (ok bool, reason, message string) {
 	if _, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
-		return false, sleepv1alpha1.ReasonInvalid, fmt.Sprintf("spec.selector: %v", err)
+		return false, sleepv1alpha1.ReasonInvalid, fmt.Sprintf(notice.InvalidSelector, err)
 	}
 	if _, err := ruleOf(p, nil); err != nil {
 		return false, sleepv1alpha1.ReasonInvalid, err.Error()
@@ -36,10 +37,9 @@ func Verdict(p *sleepv1alpha1.SleepPolicy, all []sleepv1alpha1.SleepPolicy) (ok 
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
-		return true, sleepv1alpha1.ReasonOverlapping, fmt.Sprintf(
-			"a pod that %s also selects stays awake: make the selectors disjoint", strings.Join(others, ", "))
+		return true, sleepv1alpha1.ReasonOverlapping, fmt.Sprintf(notice.PoliciesOverlap, strings.Join(others, ", "))
 	}
-	return true, sleepv1alpha1.ReasonValid, "the policy can be used"
+	return true, sleepv1alpha1.ReasonValid, notice.PolicyUsable
 }
 
 // Selected reports whether any of the policies selects a pod.

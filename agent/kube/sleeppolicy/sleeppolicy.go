@@ -20,11 +20,11 @@ import (
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/idle"
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/ready"
 	"diapause.dev/agent/snapshots"
-	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	sleepv1alpha1 "diapause.dev/api/sleeppolicy/v1alpha1"
 	"diapause.dev/api/snapshot"
 	"diapause.dev/runsc/sleep"
@@ -193,8 +193,7 @@ func (p *Policies) adopt(pod *corev1.Pod, policies []*sleepv1alpha1.SleepPolicy,
 	p.watcher.Forget(ref.UID)
 	if k.stays != why && !asleep {
 		k.stays = why
-		p.Objects.Events.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
-			"The pod stays awake: "+why)
+		p.Objects.Events.Pod(ref, snapshot.Key{}, notice.StaysAwake, why)
 	}
 	return nil
 }
@@ -241,8 +240,7 @@ func (p *Policies) idle(ctx context.Context, ref snapshot.PodRef) idle.Verdict {
 	o := checkpoint.Options{Target: ref.UID, WakeToEnd: k.toEnd, Ignored: k.ignored, AnswerWithin: k.answer}
 	p.mu.Unlock()
 	if dryRun {
-		p.Objects.Events.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonWouldSleep, objects.ActionSleep,
-			fmt.Sprintf("The pod was idle for %s: without dryRun, SleepPolicy %s would have put it to sleep", after, policy))
+		p.Objects.Events.Pod(ref, snapshot.Key{}, notice.WouldSleep, after, policy)
 		return idle.Verdict{}
 	}
 	_, err := p.Sleeps.Sleep(ctx, ctx, o)
@@ -265,11 +263,9 @@ func (p *Policies) longAwake(ref snapshot.PodRef, u idle.Use) {
 	switch {
 	case k == nil: // no policy selects it now
 	case u.Err != nil:
-		p.Objects.Events.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
-			"The pod stays awake: "+u.String())
+		p.Objects.Events.Pod(ref, snapshot.Key{}, notice.StaysAwake, u.String())
 	default:
-		p.Objects.Events.SleepEvent(ref, corev1.EventTypeNormal, sleepv1alpha1.ReasonInUse, objects.ActionSleep,
-			"The pod is in use: "+u.String())
+		p.Objects.Events.Pod(ref, snapshot.Key{}, notice.InUse, u.String())
 	}
 }
 
@@ -281,8 +277,7 @@ func (p *Policies) stayed(ref snapshot.PodRef, k *known, err error) time.Duratio
 	pause := k.backoff
 	p.mu.Unlock()
 	if !said {
-		p.Objects.Events.SleepEvent(ref, corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake, objects.ActionSleep,
-			"The pod is idle and stays awake: "+err.Error())
+		p.Objects.Events.Pod(ref, snapshot.Key{}, notice.IdleStaysAwake, err)
 	}
 	return pause
 }

@@ -16,6 +16,7 @@ import (
 
 	"diapause.dev/agent/checkpoint"
 	"diapause.dev/agent/kube/control"
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -120,8 +121,7 @@ func (a *answers) putToSleep(pod *corev1.Pod) (podsnapshotv1.SleepState, error) 
 		return podsnapshotv1.SleepAsleep, nil
 	}
 	if err != nil {
-		a.objects.Events.SleepEvent(objects.RefOf(pod), corev1.EventTypeWarning, podsnapshotv1.ReasonStaysAwake,
-			objects.ActionSleep, "The pod stays awake: "+err.Error())
+		a.objects.Events.Pod(objects.RefOf(pod), snapshot.Key{}, notice.StaysAwake, err)
 		return podsnapshotv1.SleepFailed, err
 	}
 	return podsnapshotv1.SleepAsleep, nil

@@ -2,16 +2,17 @@ package slumber
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
+	"diapause.dev/api/snapshot"
 	shimsleep "diapause.dev/runsc/sleep"
 )
 
@@ -37,9 +38,9 @@ func shown(pod *corev1.Pod) (shown corev1.PodCondition) {
 func (c *conditions) show(ctx context.Context, pod *corev1.Pod, mark shimsleep.Mark, asleep bool) error {
 	shown := shown(pod)
 	was := shown.Status == corev1.ConditionTrue
-	now, action := c.awake(pod), objects.ActionWake
+	now, event := c.awake(pod)
 	if asleep {
-		now, action = c.asleep(pod, mark), objects.ActionSleep
+		now, event = c.asleep(pod, mark)
 	}
 	// It woke meanwhile, and nobody has seen it.
 	again := mark.Since.Truncate(time.Second).After(shown.LastTransitionTime.Time)
@@ -67,62 +68,55 @@ func (c *conditions) show(ctx context.Context, pod *corev1.Pod, mark shimsleep.M
 	if was && now.Reason == podsnapshotv1.ReasonSlept || now.Reason == podsnapshotv1.ReasonEnded { // no news
 		return nil
 	}
-	c.objects.Events.SleepEvent(objects.RefOf(pod), eventType(now.Reason), now.Reason, action, now.Message)
+	event.Text = "%s" // it is filled in
+	c.objects.Events.Pod(objects.RefOf(pod), snapshot.Key{}, event, now.Message)
 	return nil
 }
 
-// eventType returns the type of an event.
-func eventType(reason string) string {
-	if reason == podsnapshotv1.ReasonWaitsForMemory || reason == podsnapshotv1.ReasonWakeFailed {
-		return corev1.EventTypeWarning
-	}
-	return corev1.EventTypeNormal
-}
-
-// asleep returns the condition of a pod that sleeps.
-func (c *conditions) asleep(pod *corev1.Pod, mark shimsleep.Mark) corev1.PodCondition {
-	now := corev1.PodCondition{
-		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonSlept,
-		Message:            "The pod is saved and uses no memory; the next packet or exec wakes it",
-		LastTransitionTime: metav1.NewTime(mark.Since),
-	}
+// asleep returns the condition of a pod that sleeps, and the event that says the same.
+func (c *conditions) asleep(pod *corev1.Pod, mark shimsleep.Mark) (corev1.PodCondition, notice.Event) {
+	event := notice.Slept
 	if mark.Ready {
-		now.Message = "The pod is saved and " + podsnapshotv1.ReadyToWake + ": the next packet or exec wakes it"
+		event = notice.SleptReady
 	}
+	message := event.Say()
 	if why, waits := c.waiting(string(pod.UID)); waits {
-		now.Reason, now.Message = podsnapshotv1.ReasonWaitsForMemory, "The pod is to be woken and waits: "+why
+		event = notice.WaitsForMemory
+		message = event.Say(why)
 	}
 	if why, failed := c.sleeps.Unwoken(string(pod.UID)); failed {
-		now.Reason = podsnapshotv1.ReasonWakeFailed
-		now.Message = rules.Message("The pod could not be woken, sleeps on, and its wake is retried: " + why)
+		event = notice.SleepsOn
+		message = rules.Message(event.Say(why))
 	}
-	return now
+	return corev1.PodCondition{
+		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionTrue, Reason: event.Reason, Message: message,
+		LastTransitionTime: metav1.NewTime(mark.Since),
+	}, event
 }
 
-// awake returns the condition of a pod that does not sleep.
-func (c *conditions) awake(pod *corev1.Pod) corev1.PodCondition {
+// awake returns the condition of a pod that does not sleep, and the event that says the same.
+func (c *conditions) awake(pod *corev1.Pod) (corev1.PodCondition, notice.Event) {
 	woke, known := c.wakes.of(string(pod.UID))
-	if ended(pod) && woke.failure == nil {
-		return corev1.PodCondition{
-			Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonEnded,
-			Message: "The pod has ended", LastTransitionTime: metav1.Now(),
-		}
-	}
-	now := corev1.PodCondition{
-		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: podsnapshotv1.ReasonWoke,
-		Message: "The pod was woken", LastTransitionTime: metav1.Now(),
-	}
+	event := notice.Woke
+	message := event.Say()
 	switch {
 	case woke.failure != nil:
-		now.Reason = podsnapshotv1.ReasonWakeFailed
-		now.Message = rules.Message("The pod could not be woken, and its sandbox has ended: " + woke.failure.Error())
+		event = notice.EndedByWake
+		message = rules.Message(event.Say(woke.failure))
+	case ended(pod):
+		event = notice.Ended
+		message = event.Say()
 	case known:
-		now.Message = fmt.Sprintf("The pod was woken by %s, within %d ms", woke.cause, woke.took.Milliseconds())
+		event = notice.WokeBy
+		message = event.Say(woke.cause, woke.took.Milliseconds())
 	case startedSince(pod, shown(pod).LastTransitionTime.Time):
-		now.Reason = podsnapshotv1.ReasonWakeFailed
-		now.Message = "The pod no longer sleeps, and containers of it have started again since it went to sleep"
+		event = notice.StartedAgain
+		message = event.Say()
 	}
-	return now
+	return corev1.PodCondition{
+		Type: podsnapshotv1.ConditionAsleep, Status: corev1.ConditionFalse, Reason: event.Reason, Message: message,
+		LastTransitionTime: metav1.Now(),
+	}, event
 }
 
 // startedSince reports whether one of a pod's running containers has started after a time.

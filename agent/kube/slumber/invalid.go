@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 )
@@ -48,7 +49,7 @@ func (f *faults) tell(name types.NamespacedName, pod *corev1.Pod) {
 	}
 	f.mu.Unlock()
 	if news {
-		f.objects.Events.AnnotationEvent(pod, now.text)
+		f.objects.Events.Annotations(pod, notice.InvalidAnnotation, now.text)
 	}
 }
 
@@ -63,14 +64,12 @@ func faultsOf(annotations map[string]string) string {
 	var faults []string
 	for _, key := range []string{podsnapshotv1.AnnotationSleep, podsnapshotv1.AnnotationWake} {
 		if n := len(annotations[key]); n > maxID {
-			faults = append(faults, fmt.Sprintf("annotation %s has %d bytes and no effect: at most %d are allowed", key, n,
-				maxID))
+			faults = append(faults, fmt.Sprintf(notice.AnnotationTooLong, key, n, maxID))
 		}
 	}
 	at := annotations[podsnapshotv1.AnnotationWakeAt]
 	if _, err := time.Parse(time.RFC3339, at); at != "" && err != nil {
-		faults = append(faults, fmt.Sprintf("annotation %s is %.80q and has no effect: it must be a time in RFC 3339, such "+
-			"as 2030-12-31T07:30:00Z", podsnapshotv1.AnnotationWakeAt, at))
+		faults = append(faults, fmt.Sprintf(notice.AnnotationNoTime, podsnapshotv1.AnnotationWakeAt, at))
 	}
 	return strings.Join(faults, "; ")
 }

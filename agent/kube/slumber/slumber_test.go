@@ -48,7 +48,7 @@ func TestAwake(t *testing.T) {
 					Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(test.started)},
 				}}},
 			}
-			c := s.awake(pod)
+			c, _ := s.awake(pod)
 			if c.Status != corev1.ConditionFalse || c.Reason != test.reason || !strings.Contains(c.Message, test.says) {
 				t.Errorf("%+v, want %s, %s", c, test.reason, test.says)
 			}
@@ -66,7 +66,7 @@ func TestWakeToldEarly(t *testing.T) {
 	if err := s.show(t.Context(), pod, shimsleep.Mark{}, false); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.awake(pod); c.Reason != podsnapshotv1.ReasonWakeFailed {
+	if c, _ := s.awake(pod); c.Reason != podsnapshotv1.ReasonWakeFailed {
 		t.Errorf("%+v", c)
 	}
 	ws.all["u"] = waken{cause: "packet", at: time.Now().Add(-2 * wordTime)}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/podspec"
 	"diapause.dev/agent/kube/rules"
@@ -92,12 +93,11 @@ func tellDropped(o *objects.Objects, pod *corev1.Pod) {
 		}
 	}
 	if n := len(dropped); n > 0 {
-		message := fmt.Sprintf("Annotations that a pod may not set are kept from gVisor: %s",
-			strings.Join(dropped[:min(n, maxDropped)], ", "))
+		names := strings.Join(dropped[:min(n, maxDropped)], ", ")
 		if n > maxDropped {
-			message += fmt.Sprintf(" and %d more", n-maxDropped)
+			names += fmt.Sprintf(notice.DroppedAndMore, n-maxDropped)
 		}
-		o.Events.Event(objects.RefOf(pod), snapshot.Key{}, corev1.EventTypeWarning, objects.ActionStart, message)
+		o.Events.Pod(objects.RefOf(pod), snapshot.Key{}, notice.AnnotationsDropped, names)
 	}
 }
 

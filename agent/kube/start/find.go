@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -92,11 +93,8 @@ func (f *finder) tellNearest(newPod rules.NewPod, policy *podsnapshotv1.PodSnaps
 	if s == nil {
 		return
 	}
-	message := fmt.Sprintf(
-		"Not restored: no PodSnapshot of policy %s was made of a pod like this one; %s, the most similar, does not fit: %s",
-		policy.Name, objects.KeyOf(s), strings.Join(differences, "; "))
-	f.objects.Events.Event(objects.RefOf(newPod.Pod), objects.KeyOf(s), corev1.EventTypeNormal, objects.ActionRestore,
-		message)
+	f.objects.Events.Pod(objects.RefOf(newPod.Pod), objects.KeyOf(s), notice.NoneFits, policy.Name, objects.KeyOf(s),
+		strings.Join(differences, "; "))
 }
 
 // groupOf returns the PodSnapshots that have the labels of a pod's group. There may be others among them.

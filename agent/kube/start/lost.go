@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/agent/lives"
@@ -65,16 +66,14 @@ func itsOwn(pod *corev1.Pod, s *podsnapshotv1.PodSnapshot, m *storage.Manifest, 
 // tellLost says in an event that a pod which has run starts anew. If a condition says that the pod was restored, it no
 // longer does.
 func (f *finder) tellLost(pod *corev1.Pod, policy *podsnapshotv1.PodSnapshotPolicy) {
-	message := "The pod has lost its sandbox and starts cold: it has run, and a snapshot restores a new pod. "
+	advice := notice.NamedSnapshot
 	switch {
 	case policy == nil:
-		message += "That the pod names one counts until it has run"
 	case rules.RestoresLost(policy):
-		message += fmt.Sprintf("PodSnapshotPolicy %s has the newest snapshot of the pod itself restored, and there is none",
-			policy.Name)
+		advice = fmt.Sprintf(notice.NoneOfItself, policy.Name)
 	default:
-		message += fmt.Sprintf("To have the newest snapshot of the pod itself restored, set the annotation %s: %s on "+
-			"PodSnapshotPolicy %s", podsnapshotv1.AnnotationOnSandboxLoss, podsnapshotv1.OnSandboxLossRestoreLatest, policy.Name)
+		advice = fmt.Sprintf(notice.ToRestoreLost, podsnapshotv1.AnnotationOnSandboxLoss,
+			podsnapshotv1.OnSandboxLossRestoreLatest, policy.Name)
 	}
-	f.startsAnew(pod, message)
+	f.startsAnew(pod, advice)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"diapause.dev/agent/kube/notice"
 	"diapause.dev/agent/kube/objects"
 	"diapause.dev/agent/kube/rules"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
@@ -76,14 +77,14 @@ func (rp *Reporter) Restored(ctx context.Context, ref snapshot.PodRef, key snaps
 	rp.attempts.note(ref, nil)
 	condition := corev1.PodCondition{
 		Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionTrue, Reason: podsnapshotv1.ReasonRestored,
-		Message: fmt.Sprintf("Successfully restored the pod from PodSnapshot %s", key),
+		Message: notice.Restored.Say(key),
 	}
 	r := report{pod: ref, key: key, restored: true, patch: conditionPatch(ref, condition), turn: rp.turns.begin(ref)}
 	defer r.turn.end()
 	if !rp.tryReport(ctx, &r) {
 		return fmt.Errorf("the API server has not been told within %v that pod %s is restored from %s", writeTime, ref, key)
 	}
-	rp.objects.Events.Event(ref, key, corev1.EventTypeNormal, objects.ActionRestore, condition.Message)
+	rp.objects.Events.Pod(ref, key, notice.Restored, key)
 	rp.reportLater(r)
 	return nil
 }
@@ -97,8 +98,7 @@ func (rp *Reporter) NotRestored(ctx context.Context, ref snapshot.PodRef, key sn
 		Reason: whyNot(failure), Message: rules.Message(failure.Error()),
 	})}
 	written := rp.tryReport(ctx, &r)
-	rp.objects.Events.Event(ref, key, corev1.EventTypeWarning, objects.ActionRestore,
-		"Failed to restore the pod: "+failure.Error())
+	rp.objects.Events.Pod(ref, key, notice.NotRestored, failure)
 	if written {
 		r.turn.end()
 	} else {
@@ -114,16 +114,16 @@ func whyNot(failure error) string {
 	return podsnapshotv1.ReasonFailedToRestore
 }
 
-// startsAnew makes an event on a pod that has run, and starts anew. If the pod was restored before, the condition
-// PodRestored becomes False in the background: what was restored is lost.
-func (rp *Reporter) startsAnew(pod *corev1.Pod, message string) {
+// startsAnew makes an event on a pod that has run, and starts anew. Advice says how it would not. If the pod was
+// restored before, the condition PodRestored becomes False in the background: what was restored is lost.
+func (rp *Reporter) startsAnew(pod *corev1.Pod, advice string) {
 	ref := objects.RefOf(pod)
-	rp.objects.Events.Event(ref, snapshot.Key{}, corev1.EventTypeNormal, objects.ActionStart, message)
+	rp.objects.Events.Pod(ref, snapshot.Key{}, notice.LostSandbox, advice)
 	for _, c := range pod.Status.Conditions {
 		if c.Type == podsnapshotv1.ConditionPodRestored && c.Status == corev1.ConditionTrue {
 			rp.reportLater(report{pod: ref, turn: rp.turns.begin(ref), patch: conditionPatch(ref, corev1.PodCondition{
 				Type: podsnapshotv1.ConditionPodRestored, Status: corev1.ConditionFalse,
-				Reason: podsnapshotv1.ReasonSandboxLost, Message: message,
+				Reason: podsnapshotv1.ReasonSandboxLost, Message: notice.LostSandbox.Say(advice),
 			})})
 		}
 	}

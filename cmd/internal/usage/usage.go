@@ -1,10 +1,7 @@
 // Package usage distinguishes a wrong command line from a command that failed, for all programs.
 package usage
 
-// ExitCode is a program's exit code for an Error.
-const ExitCode = 2
-
-// Error is a command line that cannot be run.
+// Error is a command line that cannot be run. A program then exits with errkind.ExitUsage.
 type Error struct{ Err error }
 
 // Error implements error.

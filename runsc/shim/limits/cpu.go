@@ -2,11 +2,11 @@ package limits
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"diapause.dev/runsc/cgroup"
 	"diapause.dev/runsc/sidecar"
-	"github.com/containerd/log"
 )
 
 // A pod with a limit of processor time would be paused, and come back, many times as slowly as another one: the kernel
@@ -39,6 +39,6 @@ func (h *Headroom) liftCPULimit(o sidecar.Options) {
 	}
 	err := h.cpu.raise(func() ([]cgroup.Change, error) { return cgroup.UnlimitCPU(h.Cgroup, h.Owns) })
 	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s keeps its CPU limit", h.Sandbox)
+		slog.Warn("the sandbox keeps its CPU limit", "sandbox", h.Sandbox, "error", err)
 	}
 }

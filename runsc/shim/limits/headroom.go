@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -11,7 +12,6 @@ import (
 
 	"diapause.dev/runsc/cgroup"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 )
 
 // How much memory a save takes is known only afterwards. The sentry writes records of all its objects, and they live
@@ -164,7 +164,7 @@ func (h *Headroom) grownByRestore() int64 {
 func (h *Headroom) ToRestore() (cancel func()) {
 	err := h.raiseToRestore()
 	if err != nil {
-		log.L.WithError(err).Warnf("the restore of sandbox %s may run into its memory limit", h.Sandbox)
+		slog.Warn("the restore may run into the sandbox's memory limit", "sandbox", h.Sandbox, "error", err)
 	}
 	return func() { h.memory.putBack(h.memory.grown) }
 }
@@ -188,7 +188,7 @@ func (h *Headroom) makeSpace(ctx context.Context, pid int, need int64) (give fun
 	}
 	m, err := cgroup.MemoryOf(pid)
 	if err != nil {
-		log.L.WithError(err).Warnf("sandbox %s may run into its memory limit", h.Sandbox)
+		slog.Warn("the sandbox may run into its memory limit", "sandbox", h.Sandbox, "error", err)
 		return func() {}, nil
 	}
 	err = h.shared(ctx, m, need, func(own grant, fits func([]grant) error) (err error) {

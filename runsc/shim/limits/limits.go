@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
 
 	"diapause.dev/runsc/cgroup"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,7 +145,7 @@ func (l *limits) later(f func(context.Context)) {
 	if l.closed {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) // until stopBackground
 	l.end = cancel
 	l.group.Go(func() { f(ctx) })
 }
@@ -178,7 +178,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 func (l *limits) free(ctx context.Context) {
 	if err := l.reduce(ctx); err != nil && ctx.Err() == nil {
-		log.L.WithError(err).Warnf("the sandbox of %s was not asked to free memory", l.record)
+		slog.Warn("the sandbox was not asked to free memory", "record", l.record, "error", err)
 	}
 }
 
@@ -193,13 +193,13 @@ func (l *limits) enforce(ctx context.Context, grown func() int64) time.Duration 
 	if err == nil {
 		return reducePause
 	}
-	log.L.WithError(err).Warnf("limits in %s are above what they were", l.record)
+	slog.Warn("limits are above what they were", "record", l.record, "error", err)
 	if !l.lower(min(grown(), keptGrowth)) {
 		return slowPause
 	}
-	log.L.Errorf("the sandbox of %s uses more memory than its limit: it is ended", l.record)
+	slog.Error("the sandbox uses more memory than its limit: it is ended", "record", l.record)
 	if err := l.kill(); err != nil {
-		log.L.WithError(err).Errorf("end the sandbox of %s", l.record)
+		slog.Error("end a sandbox that uses more memory than its limit", "record", l.record, "error", err)
 	}
 	return reducePause
 }
@@ -212,7 +212,7 @@ func (l *limits) lower(spare int64) (refused bool) {
 	low := cgroup.Lower(readRaised(l.record), spare)
 	err := l.change(low)
 	if err != nil {
-		log.L.WithError(err).Warnf("lower limits in %s", l.record)
+		slog.Warn("lower limits", "record", l.record, "error", err)
 	}
 	return errors.Is(err, unix.EBUSY) && cgroup.Over(low)
 }
@@ -242,7 +242,7 @@ func (l *limits) close() {
 	l.mu.Unlock()
 	l.stopBackground()
 	if err := l.undo(); err != nil {
-		log.L.WithError(err).Warnf("limits in %s stay raised", l.record)
+		slog.Warn("limits stay raised", "record", l.record, "error", err)
 	}
 }
 
@@ -260,7 +260,7 @@ func readRaised(record string) (changes []cgroup.Change) {
 		return nil
 	}
 	if err := json.Unmarshal(data, &changes); err != nil {
-		log.L.WithError(err).Warnf("record of raised limits %s", record)
+		slog.Warn("read the record of raised limits", "record", record, "error", err)
 	}
 	return changes
 }

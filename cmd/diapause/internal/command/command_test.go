@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"diapause.dev/agent/errkind"
 	localv1 "diapause.dev/api/local/v1"
 	"diapause.dev/test/privileged"
 )
@@ -205,12 +206,12 @@ func TestForms(t *testing.T) {
 			}
 			socket := serve(t, full())
 			got := invoke(t.Context(), socket, tt.args...)
-			if got.code != ExitOK {
+			if got.code != errkind.ExitOK {
 				t.Fatalf("exit code %d: %s", got.code, got.err)
 			}
 			inOrder(t, got.out, tt.table)
 			got = invoke(t.Context(), socket, append(tt.args, "--output", "json")...)
-			if got.code != ExitOK {
+			if got.code != errkind.ExitOK {
 				t.Fatalf("json: exit code %d: %s", got.code, got.err)
 			}
 			fields(t, got.out, tt.json)
@@ -315,7 +316,7 @@ func TestRequests(t *testing.T) {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			r := full()
 			got := invoke(t.Context(), serve(t, r), tt.args...)
-			if got.code != ExitOK && tt.args[0] != "restore" { // a restore of one pod gets two here
+			if got.code != errkind.ExitOK && tt.args[0] != "restore" { // a restore of one pod gets two here
 				t.Fatalf("exit code %d: %s", got.code, got.err)
 			}
 			if asked := (<-r.asked).(proto.Message); !proto.Equal(asked, tt.want) {
@@ -332,7 +333,7 @@ func TestCheckpointWarns(t *testing.T) {
 	r.checkpoint = append([]*localv1.CheckpointEvent{
 		{Event: &localv1.CheckpointEvent_Warning{Warning: warning}},
 	}, r.checkpoint...)
-	if got := invoke(t.Context(), serve(t, r), "checkpoint", "p"); got.code != ExitOK ||
+	if got := invoke(t.Context(), serve(t, r), "checkpoint", "p"); got.code != errkind.ExitOK ||
 		!strings.Contains(got.err, "warning: "+warning) {
 		t.Errorf("exit code %d, printed %q", got.code, got.err)
 	}
@@ -347,94 +348,94 @@ func TestErrors(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"unknown command", []string{"freeze"}, nil, ExitUsage, []string{"freeze", "--help"}},
-		{"unknown command of a group", []string{"store", "freeze"}, nil, ExitUsage, []string{"freeze", "--help"}},
-		{"unknown flag", []string{"ls", "--hard"}, nil, ExitUsage, []string{"--hard"}},
-		{"argument missing", []string{"inspect"}, nil, ExitUsage, []string{"accepts 1 arg"}},
-		{"output form", []string{"ls", "--output", "xml"}, nil, ExitUsage, []string{"table or json"}},
-		{"bad name", []string{"inspect", "../x/y"}, nil, ExitUsage, []string{"../x/y"}},
-		{"two namespaces", []string{"rm", "-n", "a", "b/s"}, nil, ExitUsage, []string{"b/s", "--namespace a"}},
-		{"bad namespace", []string{"ls", "-n", "A"}, nil, ExitUsage, []string{"--namespace"}},
-		{"count", []string{"restore", "s", "--count", "0"}, nil, ExitUsage, []string{"--count 0"}},
-		{"negative timeout", []string{"ls", "--timeout", "-1s"}, nil, ExitUsage, []string{"--timeout"}},
-		{"bad snapshot name", []string{"checkpoint", "p", "--name", "A/B"}, nil, ExitUsage, []string{"--name"}},
-		{"short interval", []string{"top", "--interval", "1ms"}, nil, ExitUsage, []string{"--interval"}},
-		{"short count", []string{"traffic", "--for", "1ms", "counter"}, nil, ExitUsage, []string{"--for 1ms", "1s to 1h"}},
-		{"traffic of no pod", []string{"traffic", "ghost"}, nil, ExitNotFound, []string{"traffic of ghost", "no pod"}},
+		{"unknown command", []string{"freeze"}, nil, errkind.ExitUsage, []string{"freeze", "--help"}},
+		{"unknown command of a group", []string{"store", "freeze"}, nil, errkind.ExitUsage, []string{"freeze", "--help"}},
+		{"unknown flag", []string{"ls", "--hard"}, nil, errkind.ExitUsage, []string{"--hard"}},
+		{"argument missing", []string{"inspect"}, nil, errkind.ExitUsage, []string{"accepts 1 arg"}},
+		{"output form", []string{"ls", "--output", "xml"}, nil, errkind.ExitUsage, []string{"table or json"}},
+		{"bad name", []string{"inspect", "../x/y"}, nil, errkind.ExitUsage, []string{"../x/y"}},
+		{"two namespaces", []string{"rm", "-n", "a", "b/s"}, nil, errkind.ExitUsage, []string{"b/s", "--namespace a"}},
+		{"bad namespace", []string{"ls", "-n", "A"}, nil, errkind.ExitUsage, []string{"--namespace"}},
+		{"count", []string{"restore", "s", "--count", "0"}, nil, errkind.ExitUsage, []string{"--count 0"}},
+		{"negative timeout", []string{"ls", "--timeout", "-1s"}, nil, errkind.ExitUsage, []string{"--timeout"}},
+		{"bad snapshot name", []string{"checkpoint", "p", "--name", "A/B"}, nil, errkind.ExitUsage, []string{"--name"}},
+		{"short interval", []string{"top", "--interval", "1ms"}, nil, errkind.ExitUsage, []string{"--interval"}},
+		{"short count", []string{"traffic", "--for", "1ms", "counter"}, nil, errkind.ExitUsage, []string{"--for 1ms", "1s to 1h"}},
+		{"traffic of no pod", []string{"traffic", "ghost"}, nil, errkind.ExitNotFound, []string{"traffic of ghost", "no pod"}},
 		{"traffic of a pod that sleeps", []string{"traffic", "counter"}, func(r *recorder) {
 			r.top.Sandboxes[0].Asleep = timestamppb.Now()
-		}, ExitFailure, []string{"traffic of counter", "it sleeps"}},
-		{"traffic of an ended sandbox", []string{"traffic", "default/counter"}, nil, ExitFailure, []string{"does not run"}},
+		}, errkind.ExitFailure, []string{"traffic of counter", "it sleeps"}},
+		{"traffic of an ended sandbox", []string{"traffic", "default/counter"}, nil, errkind.ExitFailure, []string{"does not run"}},
 		{"traffic of one of two", []string{"traffic", "counter"}, func(r *recorder) {
 			r.top.Sandboxes = append(r.top.Sandboxes, &localv1.SandboxUse{Id: "f", Pod: "counter", Namespace: "other"})
-		}, ExitFailure, []string{"write namespace/name"}},
+		}, errkind.ExitFailure, []string{"write namespace/name"}},
 		{"traffic of the node", []string{"traffic", "counter"}, func(r *recorder) {
 			r.top.Sandboxes[0].Process = int32(os.Getpid())
-		}, ExitFailure, []string{"traffic of counter", "hostNetwork"}},
-		{"not found", []string{"inspect", "missing"}, nil, ExitNotFound, []string{"default/missing", "no such snapshot"}},
+		}, errkind.ExitFailure, []string{"traffic of counter", "hostNetwork"}},
+		{"not found", []string{"inspect", "missing"}, nil, errkind.ExitNotFound, []string{"default/missing", "no such snapshot"}},
 		{
 			"all not found",
 			[]string{"rm", "missing", "a/missing"},
-			nil, ExitNotFound,
+			nil, errkind.ExitNotFound,
 			[]string{"default/missing", "a/missing"},
 		},
 		{"pod not found", []string{"checkpoint", "ghost"}, func(r *recorder) {
 			r.checkpoint, r.err = nil, status.Error(codes.NotFound, "no pod or container of this node has this name or id")
-		}, ExitNotFound, []string{"checkpoint ghost", "no pod"}},
+		}, errkind.ExitNotFound, []string{"checkpoint ghost", "no pod"}},
 		{"refused", []string{"restore", "s"}, func(r *recorder) {
 			r.restore, r.err = nil, status.Error(codes.FailedPrecondition, "a kubelet runs here: use the annotation")
-		}, ExitFailure, []string{"restore default/s", "annotation"}},
+		}, errkind.ExitFailure, []string{"restore default/s", "annotation"}},
 		{"object named once", []string{"inspect", "s"}, func(r *recorder) {
 			r.err = status.Error(codes.DataLoss, "default/s: manifest: digest mismatch")
-		}, ExitFailure, []string{"inspect: default/s: manifest: digest mismatch"}},
+		}, errkind.ExitFailure, []string{"inspect: default/s: manifest: digest mismatch"}},
 		{"after spooling", []string{"checkpoint", "p"}, func(r *recorder) {
 			r.checkpoint, r.err = r.checkpoint[:3], status.Error(codes.Internal, "replicate: disk full")
-		}, ExitFailure, []string{"disk full", "default/counter-1 is restorable on this node"}},
+		}, errkind.ExitFailure, []string{"disk full", "default/counter-1 is restorable on this node"}},
 		{
 			"no snapshot",
 			[]string{"checkpoint", "p"},
-			func(r *recorder) { r.checkpoint = r.checkpoint[:2] }, ExitFailure,
+			func(r *recorder) { r.checkpoint = r.checkpoint[:2] }, errkind.ExitFailure,
 			[]string{"without a snapshot"},
 		},
-		{"too few pods", []string{"restore", "s", "--count", "3"}, nil, ExitFailure, []string{"before all pods"}},
-		{"no such part", []string{"verify", "--read-data-subset=6/5"}, nil, ExitUsage, []string{"6/5", "n/t"}},
-		{"too many parts", []string{"verify", "--read-data-subset=1/3000000000"}, nil, ExitUsage, []string{"too many parts"}},
-		{"hostile namespace", []string{"store", "stat", "-n", ".."}, nil, ExitUsage, []string{".."}},
-		{"no result", []string{"gc"}, func(r *recorder) { r.sweep = nil }, ExitFailure, []string{"without a result"}},
+		{"too few pods", []string{"restore", "s", "--count", "3"}, nil, errkind.ExitFailure, []string{"before all pods"}},
+		{"no such part", []string{"verify", "--read-data-subset=6/5"}, nil, errkind.ExitUsage, []string{"6/5", "n/t"}},
+		{"too many parts", []string{"verify", "--read-data-subset=1/3000000000"}, nil, errkind.ExitUsage, []string{"too many parts"}},
+		{"hostile namespace", []string{"store", "stat", "-n", ".."}, nil, errkind.ExitUsage, []string{".."}},
+		{"no result", []string{"gc"}, func(r *recorder) { r.sweep = nil }, errkind.ExitFailure, []string{"without a result"}},
 		{
 			"damaged",
 			[]string{"verify"},
 			func(r *recorder) { r.verify = verifyEvents(false, "packs/1: digest mismatch") },
-			ExitFailure,
+			errkind.ExitFailure,
 			[]string{"1 of 1"},
 		},
 		{"doctor", []string{"doctor"}, func(r *recorder) {
 			r.status.Checks = append(r.status.Checks, &localv1.Check{Name: "runsc", Detail: "not found: install it"})
-		}, ExitFailure, []string{"FAIL"}},
+		}, errkind.ExitFailure, []string{"FAIL"}},
 		{
 			"agent too old",
 			[]string{"ls"},
 			func(r *recorder) { r.err = status.Error(codes.Unimplemented, "unknown method") },
-			ExitFailure,
+			errkind.ExitFailure,
 			[]string{"diapause version"},
 		},
 		{
 			"hostile text",
 			[]string{"inspect", "s"},
 			func(r *recorder) { r.err = status.Error(codes.Internal, "\x1b[2Jgone") },
-			ExitFailure,
+			errkind.ExitFailure,
 			[]string{"?[2Jgone"},
 		},
 		{
 			"late",
 			[]string{"gc", "--timeout", "50ms"},
-			func(r *recorder) { r.hang = true }, ExitFailure,
+			func(r *recorder) { r.hang = true }, errkind.ExitFailure,
 			[]string{"--timeout"},
 		},
 		{
 			"late to connect",
 			[]string{"ls", "--timeout", "1ns"},
-			nil, ExitFailure,
+			nil, errkind.ExitFailure,
 			[]string{"cannot reach the agent", "set a longer --timeout"},
 		},
 	}
@@ -467,13 +468,13 @@ func TestFailuresAsJSON(t *testing.T) {
 		kind   string
 		says   string
 	}{
-		{socket, []string{"inspect", "missing", "-o", "json"}, ExitNotFound, "not_found", "missing"},
-		{nobody, []string{"ls", "--output=json"}, ExitFailure, "failure", "diapause-agent"},
-		{nobody, []string{"checkpoint", "counter", "-o", "json"}, ExitFailure, "failure", "diapause-agent"},
-		{nobody, []string{"restore", "s", "-o", "json"}, ExitFailure, "failure", "diapause-agent"},
-		{socket, []string{"restore", "s", "--count=-1", "-o", "json"}, ExitUsage, "usage", "--count -1"},
-		{socket, []string{"restore", "s", "--nonsense", "-o", "json"}, ExitUsage, "usage", "nonsense"},
-		{socket, []string{"nonsense", "--output", "json"}, ExitUsage, "usage", "nonsense"},
+		{socket, []string{"inspect", "missing", "-o", "json"}, errkind.ExitNotFound, "not_found", "missing"},
+		{nobody, []string{"ls", "--output=json"}, errkind.ExitFailure, "failure", "diapause-agent"},
+		{nobody, []string{"checkpoint", "counter", "-o", "json"}, errkind.ExitFailure, "failure", "diapause-agent"},
+		{nobody, []string{"restore", "s", "-o", "json"}, errkind.ExitFailure, "failure", "diapause-agent"},
+		{socket, []string{"restore", "s", "--count=-1", "-o", "json"}, errkind.ExitUsage, "usage", "--count -1"},
+		{socket, []string{"restore", "s", "--nonsense", "-o", "json"}, errkind.ExitUsage, "usage", "nonsense"},
+		{socket, []string{"nonsense", "--output", "json"}, errkind.ExitUsage, "usage", "nonsense"},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			got := invoke(t.Context(), tt.socket, tt.args...)
@@ -493,8 +494,8 @@ func TestMixedFailures(t *testing.T) {
 	r := full()
 	r.err = status.Error(codes.Internal, "disk")
 	got := invoke(t.Context(), serve(t, r), "rm", "missing", "s", "--output", "json")
-	if got.code != ExitFailure {
-		t.Errorf("exit code %d, want %d", got.code, ExitFailure)
+	if got.code != errkind.ExitFailure {
+		t.Errorf("exit code %d, want %d", got.code, errkind.ExitFailure)
 	}
 	fields(t, got.out, map[string]any{"errors.1": "remove default/s: disk"})
 }
@@ -504,8 +505,8 @@ func TestHalfRestore(t *testing.T) {
 	r := full()
 	r.restore, r.err = restoreEvents("a"), status.Error(codes.ResourceExhausted, "no memory for b")
 	got := invoke(t.Context(), serve(t, r), "restore", "s", "--count", "2", "-o", "json")
-	if got.code != ExitFailure {
-		t.Errorf("exit code %d, want %d", got.code, ExitFailure)
+	if got.code != errkind.ExitFailure {
+		t.Errorf("exit code %d, want %d", got.code, errkind.ExitFailure)
 	}
 	fields(t, got.out, map[string]any{
 		"pods.0.name": "a", "error": "restore default/s: no memory for b",
@@ -521,8 +522,8 @@ func TestHalfCheckpoint(t *testing.T) {
 	socket := serve(t, r)
 	half := func(args ...string) string {
 		got := invoke(t.Context(), socket, append([]string{"checkpoint", "counter"}, args...)...)
-		if got.code != ExitFailure || !strings.Contains(got.err, "the store is away") {
-			t.Errorf("exit code %d, want %d; said %q", got.code, ExitFailure, got.err)
+		if got.code != errkind.ExitFailure || !strings.Contains(got.err, "the store is away") {
+			t.Errorf("exit code %d, want %d; said %q", got.code, errkind.ExitFailure, got.err)
 		}
 		return got.out
 	}
@@ -540,12 +541,12 @@ func TestUnreachable(t *testing.T) {
 	r.list.Damaged, r.list.Unreachable = nil, []string{"open store gs://b/p: refused", "list dir:/q: late"}
 	socket := serve(t, r)
 	got := invoke(t.Context(), socket, "ls")
-	if got.code != ExitFailure || strings.Contains(got.err, "damaged") || !strings.Contains(got.out, "counter-1") {
-		t.Errorf("exit code %d, want %d:\n%s%s", got.code, ExitFailure, got.out, got.err)
+	if got.code != errkind.ExitFailure || strings.Contains(got.err, "damaged") || !strings.Contains(got.out, "counter-1") {
+		t.Errorf("exit code %d, want %d:\n%s%s", got.code, errkind.ExitFailure, got.out, got.err)
 	}
 	inOrder(t, got.err, []string{"open store gs://b/p: refused", "list dir:/q: late"})
-	if got = invoke(t.Context(), socket, "ls", "-o", "json"); got.code != ExitFailure {
-		t.Errorf("json: exit code %d, want %d", got.code, ExitFailure)
+	if got = invoke(t.Context(), socket, "ls", "-o", "json"); got.code != errkind.ExitFailure {
+		t.Errorf("json: exit code %d, want %d", got.code, errkind.ExitFailure)
 	}
 	fields(t, got.out, map[string]any{"snapshots.0.name": "counter-1", "unreachable.1": "list dir:/q: late"})
 }
@@ -562,8 +563,8 @@ func TestInterrupt(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	cancel()
 	got := <-done
-	if got.code != ExitInterrupted || !strings.Contains(got.err, "request r-1") {
-		t.Errorf("exit code %d, want %d; said %q", got.code, ExitInterrupted, got.err)
+	if got.code != errkind.ExitInterrupted || !strings.Contains(got.err, "request r-1") {
+		t.Errorf("exit code %d, want %d; said %q", got.code, errkind.ExitInterrupted, got.err)
 	}
 }
 
@@ -597,14 +598,14 @@ func TestAgentAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := invoke(t.Context(), socket, "ls")
-			if got.code != ExitFailure || !strings.Contains(got.err, socket) || !strings.Contains(got.err, "diapause-agent") {
+			if got.code != errkind.ExitFailure || !strings.Contains(got.err, socket) || !strings.Contains(got.err, "diapause-agent") {
 				t.Errorf("exit code %d, said %q", got.code, got.err)
 			}
-			if got = invoke(t.Context(), socket, "version"); got.code != ExitOK ||
+			if got = invoke(t.Context(), socket, "version"); got.code != errkind.ExitOK ||
 				!strings.Contains(got.out, "does not answer") {
 				t.Errorf("version: exit code %d, said %q", got.code, got.out)
 			}
-			if got = invoke(t.Context(), socket, "doctor", "-o", "json"); got.code != ExitFailure {
+			if got = invoke(t.Context(), socket, "doctor", "-o", "json"); got.code != errkind.ExitFailure {
 				t.Errorf("doctor: exit code %d", got.code)
 			}
 			fields(t, got.out, map[string]any{"ok": false})
@@ -622,7 +623,7 @@ func TestProgressLines(t *testing.T) {
 
 // TestGroup: a command that only contains others lists them.
 func TestGroup(t *testing.T) {
-	if got := invoke(t.Context(), "/nonexistent", "store"); got.code != ExitOK || !strings.Contains(got.out, "stat ") {
+	if got := invoke(t.Context(), "/nonexistent", "store"); got.code != errkind.ExitOK || !strings.Contains(got.out, "stat ") {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
 	}
 }
@@ -632,7 +633,7 @@ func TestCompletion(t *testing.T) {
 	if !slices.Contains(strings.Split(got.out, "\n"), "default/counter-1") {
 		t.Errorf("completion offers %q", got.out)
 	}
-	if got = invoke(t.Context(), "/nonexistent", "completion", "bash"); got.code != ExitOK || got.out == "" {
+	if got = invoke(t.Context(), "/nonexistent", "completion", "bash"); got.code != errkind.ExitOK || got.out == "" {
 		t.Errorf("completion bash: exit code %d", got.code)
 	}
 }
@@ -640,7 +641,7 @@ func TestCompletion(t *testing.T) {
 func TestSocketFromEnvironment(t *testing.T) {
 	t.Setenv("DIAPAUSE_SOCKET", serve(t, full()))
 	var out, errOut strings.Builder
-	if code := Run(t.Context(), []string{"diapause", "ls"}, &out, &errOut); code != ExitOK {
+	if code := Run(t.Context(), []string{"diapause", "ls"}, &out, &errOut); code != errkind.ExitOK {
 		t.Errorf("exit code %d: %s", code, errOut.String())
 	}
 }
@@ -658,7 +659,7 @@ func TestVerifySigner(t *testing.T) {
 		r.verify = verifyEvents(true)
 		r.verify[1].GetResult().Signatures = signatures
 		socket := serve(t, r)
-		if got := invoke(t.Context(), socket, "verify"); got.code != ExitOK || !strings.Contains(got.out, want) {
+		if got := invoke(t.Context(), socket, "verify"); got.code != errkind.ExitOK || !strings.Contains(got.out, want) {
 			t.Errorf("got %d, %q, want %q", got.code, got.out, want)
 		}
 		got := invoke(t.Context(), socket, "verify", "--output=json")

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -9,18 +8,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/cmd/diapause/internal/view"
 	"diapause.dev/cmd/internal/table"
 	"diapause.dev/cmd/internal/usage"
-)
-
-// The exit codes.
-const (
-	ExitOK          = 0
-	ExitFailure     = 1
-	ExitUsage       = usage.ExitCode
-	ExitNotFound    = 3
-	ExitInterrupted = 130
 )
 
 // callError is a failed call: what was being done, to what, and what the operator can do.
@@ -83,43 +74,25 @@ func kind(err error) codes.Code {
 // exitCode returns the tool's exit code for an error. If joined errors have the same code, that is the exit code.
 func exitCode(err error) int {
 	if err == nil {
-		return ExitOK
+		return errkind.ExitOK
 	}
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return commonCode(all.Unwrap())
 	}
 	if errors.As(err, new(usage.Error)) {
-		return ExitUsage
+		return errkind.ExitUsage
 	}
-	switch kind(err) {
-	case codes.NotFound:
-		return ExitNotFound
-	case codes.InvalidArgument:
-		return ExitUsage
-	case codes.Canceled:
-		return ExitInterrupted
-	}
-	return ExitFailure
+	return errkind.ClassOf(kind(err)).Exit
 }
 
 func commonCode(errs []error) int {
 	code := exitCode(errs[0])
 	for _, err := range errs[1:] {
 		if exitCode(err) != code {
-			return ExitFailure
+			return errkind.ExitFailure
 		}
 	}
 	return code
-}
-
-// names are the names of error classes, for programs.
-var names = map[codes.Code]string{
-	codes.InvalidArgument: "usage", codes.NotFound: "not_found", codes.AlreadyExists: "already_exists",
-	codes.FailedPrecondition: "failed_precondition", codes.Unavailable: "unavailable",
-	codes.ResourceExhausted: "resource_exhausted",
-	codes.DataLoss:          "data_loss", codes.Aborted: "aborted", codes.Canceled: "canceled",
-	codes.DeadlineExceeded: "deadline_exceeded",
-	codes.PermissionDenied: "permission_denied", codes.Unimplemented: "unimplemented",
 }
 
 // failure returns what to print for an error as JSON. For nil it prints nothing.
@@ -127,9 +100,9 @@ func failure(err error) view.Failure {
 	if err == nil {
 		return view.Failure{}
 	}
-	code := cmp.Or(names[kind(err)], "failure")
+	code := kind(err)
 	if errors.As(err, new(usage.Error)) {
-		code = names[codes.InvalidArgument]
+		code = codes.InvalidArgument
 	}
-	return view.Failure{Error: table.Clean(err.Error()), Code: code}
+	return view.Failure{Error: table.Clean(err.Error()), Code: errkind.ClassOf(code).Name}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/api/snapshot"
 )
 
@@ -29,7 +30,7 @@ func TestParseKey(t *testing.T) {
 		if (err == nil) != tt.ok || tt.ok && got != tt.want {
 			t.Errorf("parseKey(%q, %q) = %v, %v", tt.arg, tt.namespace, got, err)
 		}
-		if err != nil && exitCode(err) != ExitUsage {
+		if err != nil && exitCode(err) != errkind.ExitUsage {
 			t.Errorf("parseKey(%q): exit code %d", tt.arg, exitCode(err))
 		}
 	}

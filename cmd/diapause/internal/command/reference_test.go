@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/test/docs/help"
 )
 
@@ -25,14 +26,16 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range []int{ExitOK, ExitFailure, ExitUsage, ExitNotFound, ExitInterrupted} {
+	for _, code := range []int{
+		errkind.ExitOK, errkind.ExitFailure, errkind.ExitUsage, errkind.ExitNotFound, errkind.ExitInterrupted,
+	} {
 		if row := fmt.Sprintf("\n| %d |", code); !strings.Contains(string(b), row) {
 			t.Errorf("%s has no row of the exit code %d", page, code)
 		}
 	}
-	for _, name := range names {
-		if !strings.Contains(string(b), "`"+name+"`") {
-			t.Errorf("%s does not name the error code %s", page, name)
+	for _, class := range errkind.Classes {
+		if !strings.Contains(string(b), "`"+class.Name+"`") {
+			t.Errorf("%s does not name the error code %s", page, class.Name)
 		}
 	}
 }

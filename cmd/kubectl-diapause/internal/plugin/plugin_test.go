@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"diapause.dev/agent/errkind"
 	podsnapshotv1 "diapause.dev/api/podsnapshot/v1"
 	"diapause.dev/test/docs/help"
 )
@@ -47,15 +48,15 @@ func TestRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"unknown command": {"freeze web", ExitUsage, "unknown command"},
-		"no pod":          {"sleep", ExitUsage, "accepts 1 arg"},
-		"no time":         {"ls --timeout=0s", ExitUsage, "--timeout"},
-		"wrong time":      {"sleep web --wake-at=tomorrow", ExitUsage, "2030-12-31T07:30:00Z"},
-		"no kubeconfig":   {"ls --kubeconfig=/nonexistent", ExitFailure, "/nonexistent"},
-		"no cluster":      {"ls --kubeconfig=" + config, ExitFailure, "127.0.0.1:1"},
-		"no context":      {"ls --context=other --kubeconfig=" + config, ExitFailure, "other"},
-		"no Diapause":     {"ls --kubeconfig=" + other, ExitFailure, "install Diapause first"},
-		"version":         {"version", ExitOK, ""},
+		"unknown command": {"freeze web", errkind.ExitUsage, "unknown command"},
+		"no pod":          {"sleep", errkind.ExitUsage, "accepts 1 arg"},
+		"no time":         {"ls --timeout=0s", errkind.ExitUsage, "--timeout"},
+		"wrong time":      {"sleep web --wake-at=tomorrow", errkind.ExitUsage, "2030-12-31T07:30:00Z"},
+		"no kubeconfig":   {"ls --kubeconfig=/nonexistent", errkind.ExitFailure, "/nonexistent"},
+		"no cluster":      {"ls --kubeconfig=" + config, errkind.ExitFailure, "127.0.0.1:1"},
+		"no context":      {"ls --context=other --kubeconfig=" + config, errkind.ExitFailure, "other"},
+		"no Diapause":     {"ls --kubeconfig=" + other, errkind.ExitFailure, "install Diapause first"},
+		"version":         {"version", errkind.ExitOK, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent/by-environment")

@@ -11,18 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"diapause.dev/agent/errkind"
 	"diapause.dev/cmd/internal/table"
 	"diapause.dev/cmd/internal/usage"
 	"diapause.dev/cmd/internal/version"
-)
-
-// The exit codes, which are those of diapause.
-const (
-	ExitOK          = 0
-	ExitFailure     = 1
-	ExitUsage       = usage.ExitCode
-	ExitNotFound    = 3
-	ExitInterrupted = 130
 )
 
 // name is how users call the plugin.
@@ -48,15 +40,15 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) int {
 func exitCode(err error) int {
 	switch {
 	case err == nil:
-		return ExitOK
+		return errkind.ExitOK
 	case errors.As(err, new(usage.Error)):
-		return ExitUsage
+		return errkind.ExitUsage
 	case apierrors.IsNotFound(err):
-		return ExitNotFound
+		return errkind.ExitNotFound
 	case errors.Is(err, context.Canceled):
-		return ExitInterrupted
+		return errkind.ExitInterrupted
 	}
-	return ExitFailure
+	return errkind.ExitFailure
 }
 
 func (p *plugin) root() *cobra.Command {
