@@ -81,8 +81,8 @@ func (a *Agent) checkpointConfig(changed func(*journal.Record)) checkpoint.Confi
 	}
 }
 
-// assembleCluster creates the queue of wakes, what keeps pods ready, and the cluster's side. The queue has the cluster's
-// policies put pods to sleep, so they are first.
+// assembleCluster creates the queue of wakes, what keeps pods ready, and the cluster's side. The queue has the
+// cluster's policies put pods to sleep, so they are first.
 func (a *Agent) assembleCluster(m *sleepMetrics) (err error) {
 	c := admission.Config{
 		Reserve: a.cfg.WakeReserve, Available: cgroup.Available, Restores: a.wakes, Life: a.life, Metrics: m,

@@ -16,7 +16,8 @@ import (
 // ownRoot is where runsc keeps the state of the containers that are started here.
 const ownRoot = runDir + "/runsc"
 
-// runscFlags are those with which the bed's handler calls runsc, except for the cgroup, which costs every mode the same.
+// runscFlags are those with which the bed's handler calls runsc, except for the cgroup, which costs every mode the
+// same.
 var runscFlags = []string{"--platform=systrap", "--restore-spec-validation=ignore", "--ignore-cgroups"}
 
 // runscStock is the runsc that the bed has anyway.

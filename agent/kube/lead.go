@@ -29,8 +29,8 @@ const (
 	leaseRetry = 3 * time.Second
 )
 
-// compete competes for the Lease until ctx is done, and does the duties while it holds the Lease. Then it gives the Lease
-// back.
+// compete competes for the Lease until ctx is done, and does the duties while it holds the Lease. Then it gives the
+// Lease back.
 func (c *Controller) compete(ctx context.Context) {
 	select {
 	case <-c.objects.Synced:

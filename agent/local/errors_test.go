@@ -103,8 +103,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestNoKindMissing: kinds has each kind that has a code, and each as which the agent reads a shim's refusal of an order
-// about sleep. TestErrorKinds in test/structure finds those that have no code.
+// TestNoKindMissing: kinds has each kind that has a code, and each as which the agent reads a shim's refusal of an
+// order about sleep. TestErrorKinds in test/structure finds those that have no code.
 func TestNoKindMissing(t *testing.T) {
 	has := make(map[error]bool)
 	for _, k := range kinds {

@@ -42,7 +42,9 @@ type Catalog struct {
 
 // NewCatalog returns the catalog of the stores from which a remover removes. It calls changed with each record that it
 // changes in the journal. It calls wake when a replication may be retried.
-func NewCatalog(rm *Remover, j *journal.Journal, b *backlog.Backlog, changed func(*journal.Record), wake func()) *Catalog {
+func NewCatalog(rm *Remover, j *journal.Journal, b *backlog.Backlog, changed func(*journal.Record),
+	wake func(),
+) *Catalog {
 	s := rm.stores
 	damage := &spoolDamage{spool: s.spool, log: s.log}
 	r := &replications{stores: s, journal: j, backlog: b, changed: changed}

@@ -3,9 +3,7 @@ package shim
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,13 +13,7 @@ import (
 
 	localv1 "diapause.dev/api/local/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
-	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/containerd/v2/pkg/protobuf"
-	"github.com/containerd/containerd/v2/pkg/protobuf/types"
-	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 // A shim cannot see who asks containerd to exec: the kubelet for a probe or a hook, or somebody by kubectl. But the
@@ -145,133 +137,4 @@ func onlyProbes(mu *sync.Mutex, all []*resident) (some bool) {
 		}
 	}
 	return some
-}
-
-// probed is a probe or a hook that is answered, as if it had run and succeeded. Its methods may be called concurrently.
-type probed struct {
-	stdout, stderr string
-	status         uint32        // its exit status
-	once           sync.Once     // closes done
-	done           chan struct{} // closed when containerd has asked for its start: it has ended then, too
-	at             time.Time     // of its end; set before done is closed
-}
-
-// maxProbed bounds the probes of a pod that are answered and not deleted yet. Containerd deletes each at its end.
-const maxProbed = 1024
-
-// answeredExecs are the probes and hooks that are answered, and not deleted. The zero value has none. Its methods may
-// be called concurrently.
-type answeredExecs struct {
-	mu  sync.Mutex
-	all map[execName]*probed
-}
-
-// execName names a process that was added to a container.
-type execName struct{ container, exec string }
-
-// of returns a probe that was answered, or nil.
-func (a *answeredExecs) of(container, exec string) *probed {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.all[execName{container, exec}]
-}
-
-// answer answers a probe with an exit status.
-func (a *answeredExecs) answer(r *task.ExecProcessRequest, status uint32) (*types.Empty, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.all) >= maxProbed {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("exec %s in container %s: %d probes are in progress: %w", r.ExecID, r.ID,
-			len(a.all), errdefs.ErrResourceExhausted))
-	}
-	if a.all == nil {
-		a.all = make(map[execName]*probed)
-	}
-	a.all[execName{r.ID, r.ExecID}] = &probed{
-		stdout: r.Stdout, stderr: r.Stderr, status: status, done: make(chan struct{}),
-	}
-	return &types.Empty{}, nil
-}
-
-// forget forgets a probe that was answered.
-func (a *answeredExecs) forget(container, exec string) *task.DeleteResponse {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	resp := &task.DeleteResponse{Pid: 1, ExitedAt: protobuf.ToTimestamp(time.Now())}
-	name := execName{container, exec}
-	if p := a.all[name]; p != nil {
-		resp.ExitStatus = p.status
-	}
-	delete(a.all, name)
-	return resp
-}
-
-// forgetAll forgets what was answered for a container that is deleted.
-func (a *answeredExecs) forgetAll(container string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.all, func(n execName, _ *probed) bool { return n.container == container })
-}
-
-// start ends the probe: it has no output.
-func (p *probed) start(ctx context.Context) (*task.StartResponse, error) {
-	err := errors.Join(closePipe(ctx, p.stdout), closePipe(ctx, p.stderr))
-	if err != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("a probe that is not run: %w", err))
-	}
-	p.once.Do(func() {
-		p.at = time.Now()
-		close(p.done)
-	})
-	return &task.StartResponse{Pid: 1}, nil
-}
-
-// wait waits for the end of the probe.
-func (p *probed) wait(ctx context.Context) (*task.WaitResponse, error) {
-	select {
-	case <-p.done:
-		return &task.WaitResponse{ExitStatus: p.status, ExitedAt: protobuf.ToTimestamp(p.at)}, nil
-	case <-ctx.Done():
-		return nil, errgrpc.ToGRPC(context.Cause(ctx))
-	}
-}
-
-func (p *probed) state(r *task.StateRequest) *task.StateResponse {
-	resp := &task.StateResponse{ID: r.ID, ExecID: r.ExecID, Pid: 1, Stdout: p.stdout, Stderr: p.stderr}
-	select {
-	case <-p.done:
-		resp.Status, resp.ExitStatus, resp.ExitedAt = tasktypes.Status_STOPPED, p.status, protobuf.ToTimestamp(p.at)
-	default:
-		resp.Status = tasktypes.Status_CREATED
-	}
-	return resp
-}
-
-// errProbeOver refuses a signal for a probe that has ended.
-var errProbeOver = fmt.Errorf("the probe has ended: %w", errdefs.ErrNotFound)
-
-// closePipeLimit bounds how long containerd may take to open its end of a pipe.
-const closePipeLimit = 2 * time.Second
-
-// closePipe opens a pipe for writing and closes it, so that who reads it sees its end. A name may be empty.
-func closePipe(ctx context.Context, name string) error {
-	if name == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, closePipeLimit)
-	defer cancel()
-	for {
-		f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0)
-		if err == nil {
-			return f.Close()
-		}
-		if !errors.Is(err, unix.ENXIO) { // nobody reads it yet
-			return err
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("no process reads %s: %w", name, context.Cause(ctx))
-		}
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,7 +122,7 @@ func answersProbe(t *testing.T, status uint32) {
 			output <- err
 		}()
 	}
-	if _, err := z.probes.answer(r, status); err != nil {
+	if _, err := z.probes.Answer(r, status); err != nil {
 		t.Fatal(err)
 	}
 	is := &task.StateRequest{ID: r.ID, ExecID: r.ExecID}
@@ -157,27 +156,8 @@ func answersProbe(t *testing.T, status uint32) {
 		t.Errorf("a signal for it: %v", err)
 	}
 	d, err := z.Delete(t.Context(), &task.DeleteRequest{ID: r.ID, ExecID: r.ExecID})
-	if err != nil || d.ExitStatus != status || len(z.probes.all) > 0 {
-		t.Errorf("%v, %v, %d left", d, err, len(z.probes.all))
-	}
-}
-
-// TestHostilePipes: a pipe that nobody reads is waited for no longer than its limit.
-func TestHostilePipes(t *testing.T) {
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	name := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := closePipe(done, name); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody reads: %v", err)
-	}
-	if err := closePipe(t.Context(), name+"s"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no pipe: %v", err)
-	}
-	if err := closePipe(t.Context(), ""); err != nil {
-		t.Error(err)
+	if err != nil || d.ExitStatus != status || z.probes.Of(r.ID, r.ExecID) != nil {
+		t.Errorf("%v, %v, or it is left", d, err)
 	}
 }
 
@@ -222,10 +202,10 @@ func (z *sleepService) run(t *testing.T, container string, commands ...string) (
 		if _, err := z.Exec(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if z.probes.of(container, name) != nil {
+		if z.probes.Of(container, name) != nil {
 			answered = append(answered, name)
 		}
-		z.probes.forget(container, name)
+		z.probes.Forget(container, name)
 	}
 	return answered
 }
@@ -331,17 +311,4 @@ func TestHostileHookLate(t *testing.T) {
 			t.Error("a hook that came too late")
 		}
 	})
-	var a answeredExecs
-	for i := range maxProbed + 1 {
-		r := &task.ExecProcessRequest{ID: "a", ExecID: strconv.Itoa(i)}
-		if _, err := a.answer(r, 0); (err != nil) != (i == maxProbed) {
-			t.Fatalf("answer %d: %v", i, err)
-		}
-	}
-	if a.forgetAll("b"); len(a.all) != maxProbed {
-		t.Errorf("%d are left", len(a.all))
-	}
-	if a.forgetAll("a"); len(a.all) != 0 {
-		t.Errorf("%d are left", len(a.all))
-	}
 }

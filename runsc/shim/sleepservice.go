@@ -11,6 +11,7 @@ import (
 
 	"diapause.dev/runsc/lease"
 	"diapause.dev/runsc/refusal"
+	"diapause.dev/runsc/shim/answered"
 	"diapause.dev/runsc/sleep"
 	"diapause.dev/runsc/use"
 	task "github.com/containerd/containerd/api/runtime/task/v2"
@@ -35,7 +36,7 @@ type sleepService struct {
 
 	suspended atomic.Bool // it was paused and not resumed; see stateUnanswered
 	counting  use.Counting
-	probes    answeredExecs
+	probes    answered.Execs
 }
 
 // newSleepService returns the service of a container, or of the containers of sandbox s.
@@ -93,8 +94,8 @@ func (z *sleepService) Create(ctx context.Context, r *task.CreateTaskRequest) (*
 
 // Start implements task.TaskService. Before the sandbox container starts, it notes how the pod's network is.
 func (z *sleepService) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	if p := z.probes.of(r.ID, r.ExecID); p != nil {
-		return p.start(ctx)
+	if p := z.probes.Of(r.ID, r.ExecID); p != nil {
+		return p.Start(ctx)
 	}
 	begin := z.enter
 	if r.ExecID != "" {
@@ -143,14 +144,14 @@ func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*t
 	}
 	release, ok := z.state.Through()
 	if !ok && is.readiness && z.sleepsOn.Load() {
-		return z.probes.answer(r, 1)
+		return z.probes.Answer(r, 1)
 	}
 	if !ok && (is.probe || is.preStop && !z.signalled.Load()) {
-		return z.probes.answer(r, 0)
+		return z.probes.Answer(r, 0)
 	}
 	if ok && is.probe && z.probing.answers(z.s) {
 		release()
-		return z.probes.answer(r, 0)
+		return z.probes.Answer(r, 0)
 	}
 	if !ok {
 		var err error
@@ -160,7 +161,7 @@ func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*t
 	}
 	defer release()
 	if hook := is.postStart && z.c.starter.recent.takeHook(r.ID); hook || is != (kinds{}) && z.c.progress.incomplete() {
-		return z.probes.answer(r, 0)
+		return z.probes.Answer(r, 0)
 	}
 	resp, err := z.TaskServiceExt.Exec(ctx, r)
 	if err == nil && x != nil {
@@ -177,16 +178,16 @@ func (z *sleepService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*t
 
 // Wait implements task.TaskService.
 func (z *sleepService) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
-	if p := z.probes.of(r.ID, r.ExecID); p != nil {
-		return p.wait(ctx)
+	if p := z.probes.Of(r.ID, r.ExecID); p != nil {
+		return p.Wait(ctx)
 	}
 	return z.TaskServiceExt.Wait(ctx, r)
 }
 
 // Delete implements task.TaskService. A container that sleeps ends first.
 func (z *sleepService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	if z.probes.of(r.ID, r.ExecID) != nil {
-		return z.probes.forget(r.ID, r.ExecID), nil
+	if z.probes.Of(r.ID, r.ExecID) != nil {
+		return z.probes.Forget(r.ID, r.ExecID), nil
 	}
 	if r.ExecID == "" && z.state.Answered() {
 		if _, err := z.exits.exitAsleep(ctx, r.ID, statusKilled); err != nil {
@@ -203,7 +204,7 @@ func (z *sleepService) Delete(ctx context.Context, r *task.DeleteRequest) (*task
 	}
 	z.forget(r)
 	if r.ExecID == "" {
-		z.probes.forgetAll(r.ID)
+		z.probes.ForgetAll(r.ID)
 	}
 	return resp, err
 }
@@ -224,8 +225,8 @@ const wakingLimit = 1500 * time.Millisecond
 // State implements task.TaskService. While the pod wakes, a question for its sandbox waits a little: whoever asks then
 // wants the new process.
 func (z *sleepService) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
-	if p := z.probes.of(r.ID, r.ExecID); p != nil {
-		return p.state(r), nil
+	if p := z.probes.Of(r.ID, r.ExecID); p != nil {
+		return p.State(r), nil
 	}
 	if r.ID == z.c.bundle.id {
 		z.wakes.shared.await(ctx, wakingLimit)
@@ -293,8 +294,8 @@ func (z *sleepService) Resume(ctx context.Context, r *task.ResumeRequest) (*type
 // Kill implements task.TaskService. If the agent saves the pod before it ends, the signal is held, see
 // deferredsignals.go.
 func (z *sleepService) Kill(ctx context.Context, r *task.KillRequest) (*types.Empty, error) {
-	if z.probes.of(r.ID, r.ExecID) != nil {
-		return nil, errgrpc.ToGRPC(errProbeOver)
+	if z.probes.Of(r.ID, r.ExecID) != nil {
+		return nil, errgrpc.ToGRPC(answered.ErrOver)
 	}
 	send := func(ctx context.Context, r *task.KillRequest) error {
 		_, err := z.kill(ctx, r)

@@ -35,9 +35,9 @@ const (
 const maxReply = 1200
 
 // probes answers the kubelet's probes for a pod that sleeps: it accepts a connection, answers an HTTP request with
-// success, also over TLS, and closes the connection. It answers a check of health by gRPC likewise. Readiness probes that
-// are to fail get a failure. What is neither wakes the pod, and the connection is reset: the kubelet probes again. It
-// belongs to one goroutine.
+// success, also over TLS, and closes the connection. It answers a check of health by gRPC likewise. Readiness probes
+// that are to fail get a failure. What is neither wakes the pod, and the connection is reset: the kubelet probes again.
+// It belongs to one goroutine.
 //
 // It is no whole TCP: a segment that is not the next one is answered with what was received so far, and nothing is
 // sent again by itself. Between two ends of a veth pair segments neither get lost nor overtake each other.

@@ -123,7 +123,9 @@ func TestProbes(t *testing.T) {
 // TestReadinessFails: while a pod cannot be woken, its readiness probes fail, and no others, whatever it listens to.
 func TestReadinessFails(t *testing.T) {
 	failing := failures{
-		{Kind: ProbeHTTP, Port: 8080, Target: "/ready?full=1"}, {Kind: ProbeTCP, Port: 9090}, {Kind: ProbeHTTP, Port: 8443, Target: "/"},
+		{Kind: ProbeHTTP, Port: 8080, Target: "/ready?full=1"},
+		{Kind: ProbeTCP, Port: 9090},
+		{Kind: ProbeHTTP, Port: 8443, Target: "/"},
 	}
 	of := func(port uint16) (f failures) {
 		for _, r := range failing {

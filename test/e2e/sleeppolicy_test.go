@@ -65,7 +65,8 @@ func TestAnswerOwed(t *testing.T) {
 			return errors.New("no answer yet")
 		}
 	})
-	if out := w.kubectl("get", "events", "--output=custom-columns=:reason"); strings.Contains(out, podsnapshotv1.ReasonSlept) {
+	out := w.kubectl("get", "events", "--output=custom-columns=:reason")
+	if strings.Contains(out, podsnapshotv1.ReasonSlept) {
 		t.Errorf("it slept, and owed an answer:\n%s", out)
 	}
 	w.eventually("it sleeps", func() error { return w.condition("web", corev1.ConditionTrue, "") })

@@ -14,8 +14,8 @@ import (
 )
 
 // TestUnready moves a file away that a pod holds open on the node, while it sleeps. The pod cannot be woken: its
-// readiness probes fail, and Services send it nothing. Its liveness probes succeed: no container restarts. Once the file
-// is back, it goes on and is Ready.
+// readiness probes fail, and Services send it nothing. Its liveness probes succeed: no container restarts. Once the
+// file is back, it goes on and is Ready.
 func TestUnready(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -52,7 +52,8 @@ func logging(dir string) func(*corev1.Pod) {
 	}
 }
 
-// areReady returns an error unless all containers of a pod are ready, or none is. It fails the test if one has restarted.
+// areReady returns an error unless all containers of a pod are ready, or none is. It fails the test if one has
+// restarted.
 func (w *world) areReady(pod string, ready bool) error {
 	var wrong []string
 	all := w.get(pod).Status.ContainerStatuses

@@ -12,7 +12,8 @@ import (
 )
 
 // readFIFO is a shell's loop that waits in the open of a FIFO, and notes each line that comes. It ends at an error.
-const readFIFO = `mkfifo /fifo; while read line < /fifo; do echo "$line" > /last; done; echo ended > /last; sleep 1000000`
+const readFIFO = `mkfifo /fifo; while read line < /fifo; do echo "$line" > /last; done
+echo ended > /last; sleep 1000000`
 
 // TestFIFO has a shell wait in the open of a FIFO. It goes on waiting over a checkpoint, in a restored pod, and over a
 // sleep. With gVisor's own build, the open fails in a pod that merely runs on, and the loop ends.

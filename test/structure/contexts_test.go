@@ -11,7 +11,7 @@ import (
 // for it, or in context.WithoutCancel of that.
 var roots = map[string]int{
 	"agent/checkpoint":    3, // a sandbox is resumed and stopped although its request is over; a file on the spool's disk
-	"agent/kube":          2, // the lives of Cluster and Controller, which are made before they run
+	"agent/kube":          3, // the lives of Connection and Controller, which are made before they run, and of checkpoints
 	"agent/snapshots":     1, // an attempt to open a store, which callers share
 	"runsc/capture":       1, // until the sentry hangs up
 	"runsc/forward":       1, // the time between two saves

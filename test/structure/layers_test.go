@@ -38,7 +38,10 @@ var agentFloors = [][]string{
 	{"agent/local", "agent/kube", "agent/kube/"},
 	{"agent/sleep"},
 	{"agent/checkpoint", "agent/restore", "agent/newpods"},
-	{"agent/checkpoint/", "agent/loading", "agent/workingset", "agent/asleep", "agent/volumes", "agent/lives", "agent/storemetrics"},
+	{
+		"agent/checkpoint/", "agent/loading", "agent/workingset", "agent/asleep", "agent/volumes", "agent/lives",
+		"agent/storemetrics",
+	},
 	{"agent/snapshots"},
 	{"agent/place"},
 }

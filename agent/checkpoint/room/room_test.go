@@ -22,7 +22,8 @@ func TestPromises(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := second.TakeCopy()
-	if !errors.Is(err, errkind.ErrBudget) || !strings.HasPrefix(err.Error(), "pod ns/second was not saved, and sleeps on: ") {
+	const want = "pod ns/second was not saved, and sleeps on: "
+	if !errors.Is(err, errkind.ErrBudget) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("while the other one holds all of it: %v", err)
 	}
 	second.Leave()

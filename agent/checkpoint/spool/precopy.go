@@ -61,9 +61,9 @@ func (p *Precopy) pacing() capture.Pace {
 }
 
 // precopy stores memory while the sandbox runs, if that pays, and returns how many bytes are expected to be copied in
-// the pause. The pause looks for what is stored, unless that is nil. A sentry that has begun to save by itself is paused
-// already, and nothing is done. Nor is it if the agent has no memory for it: a sandbox can make its memory file as long
-// as it likes. The snapshot's writer lives as long as life.
+// the pause. The pause looks for what is stored, unless that is nil. A sentry that has begun to save by itself is
+// paused already, and nothing is done. Nor is it if the agent has no memory for it: a sandbox can make its memory file
+// as long as it likes. The snapshot's writer lives as long as life.
 func (s *Snapshot) precopy(ctx, life context.Context, m *capture.Mapping, memory *os.File, used int64) (
 	left int64, stored *capture.Baseline, err error,
 ) {

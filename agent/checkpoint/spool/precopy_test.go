@@ -102,7 +102,8 @@ func TestHostileSparseMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := New(Config{
-			Stores: stores, Lineage: snapshots.NewLineage(), Room: budgeted{share}, Key: snapshot.Key{Namespace: "ns", Name: "name"},
+			Stores: stores, Lineage: snapshots.NewLineage(), Room: budgeted{share},
+			Key:     snapshot.Key{Namespace: "ns", Name: "name"},
 			Precopy: Precopy{From: 1}, Progress: func(string, int64, int64) {}, Lap: func(string) {},
 			Logger: journaltest.Quiet,
 		})

@@ -1,8 +1,8 @@
 // Package spool writes the snapshot of one sandbox into the spool.
 //
 // That may begin before the pause: memory of which much is in use is stored while the sandbox runs (precopy.go). Then
-// the pause copies what has changed since into the arena, which is prepared for that (warm.go). After the pause all that
-// was captured is written, in the order in which a restore reads it. Nothing here pauses a sandbox.
+// the pause copies what has changed since into the arena, which is prepared for that (warm.go). After the pause all
+// that was captured is written, in the order in which a restore reads it. Nothing here pauses a sandbox.
 package spool
 
 import (

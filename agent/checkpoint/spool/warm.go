@@ -43,8 +43,8 @@ func (s *Snapshot) Prepare(ctx, life context.Context, sandboxPID int) (*capture.
 	return a, nil
 }
 
-// newArena makes the arena, with room for the first bytes without page faults. It owns mapping. Stored is what is stored
-// already, or nil.
+// newArena makes the arena, with room for the first bytes without page faults. It owns mapping. Stored is what is
+// stored already, or nil.
 func (s *Snapshot) newArena(warm int64, mapping *capture.Mapping, stored *capture.Baseline) (*capture.Arena, error) {
 	return capture.NewArena(capture.ArenaOptions{
 		Limit: s.Room.Arena(), Warm: warm, Dir: s.Stores.SpoolDir(), Encrypt: s.Stores.Encrypted(),

@@ -2,8 +2,8 @@ package duty
 
 import "sync/atomic"
 
-// Leadership says whether this process does the cluster's duties. Who removes data for Duties must know that, too, so it
-// is made before both. Its methods may be called concurrently.
+// Leadership says whether this process does the cluster's duties. Who removes data for Duties must know that, too, so
+// it is made before both. Its methods may be called concurrently.
 type Leadership struct {
 	leading atomic.Bool
 	begun   chan struct{} // a signal that leading has begun

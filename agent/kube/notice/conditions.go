@@ -1,7 +1,7 @@
 package notice
 
-// Messages of the condition Triggered of a PodSnapshotManualTrigger, and of the answer in a pod's annotation. If an agent
-// refuses or fails, the message is its error.
+// Messages of the condition Triggered of a PodSnapshotManualTrigger, and of the answer in a pod's annotation. If an
+// agent refuses or fails, the message is its error.
 const (
 	// With reason Checkpointing.
 	Checkpointing    = "node %s is checkpointing pod %s/%s"
@@ -9,12 +9,13 @@ const (
 	// With reason Complete. With a warning it is the text of MadeBut.
 	Made = "PodSnapshot %s was made"
 	// With reason Failed: no node's agent answers.
-	NodeGone = "node %s, which was checkpointing the pod, is gone or does not answer: create another trigger when the pod " +
-		"runs again"
+	NodeGone = "node %s, which was checkpointing the pod, is gone or does not answer: create another trigger when the " +
+		"pod runs again"
 	NotFinished = "the agent of node %s did not finish within %v: look into its log"
 	NoPod       = "there is no pod %s: name a pod of namespace %s that runs"
 	PodNotBound = "pod %s is not running, it has no node yet: wait until it runs"
-	NoAgent     = "no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where Diapause is installed"
+	NoAgent     = "no agent runs on node %s, where pod %s is: pods are checkpointed only on nodes where " +
+		"Diapause is installed"
 )
 
 // Messages of the conditions Checkpoint, StorageReplicated and Ready of a PodSnapshot. With reason Failed it is an
@@ -38,8 +39,8 @@ const (
 	CanBeRestored    = "the snapshot can be restored"
 	OnlyThere        = "the snapshot can be restored only on node %s: %s"
 	NotConfirmed     = "the controller does not confirm it: %.500s"
-	AwaitsController = "the pod was captured, and the snapshot waits for the controller to confirm its pod: if that takes " +
-		"long, see whether the Deployment diapause-controller runs, in the version of the agents"
+	AwaitsController = "the pod was captured, and the snapshot waits for the controller to confirm its pod: if that " +
+		"takes long, see whether the Deployment diapause-controller runs, in the version of the agents"
 	DataStays = "its data is still stored: %v"
 )
 
@@ -65,6 +66,6 @@ const (
 	PoliciesOverlap = "a pod that %s also selects stays awake: make the selectors disjoint"
 	// Of a storage config, with reason Valid.
 	StoreAnswers = "the store answers"
-	AgentsStore  = "only the agents see this directory: if it is a separate disk on each node, a snapshot can be restored " +
-		"only on the node that made it; if nodes share it, mount it into the controller, too"
+	AgentsStore  = "only the agents see this directory: if it is a separate disk on each node, a snapshot can be " +
+		"restored only on the node that made it; if nodes share it, mount it into the controller, too"
 )

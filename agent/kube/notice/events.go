@@ -1,5 +1,6 @@
-// Package notice has what the owner of an object is told: the texts of all events, and of all conditions. What is filled
-// in is mostly an error, whose text is where the error is made. The reasons are constants of the API, in its packages.
+// Package notice has what the owner of an object is told: the texts of all events, and of all conditions. What is
+// filled in is mostly an error, whose text is where the error is made. The reasons are constants of the API, in its
+// packages.
 package notice
 
 import (
@@ -95,9 +96,10 @@ var (
 
 // How texts of events on a pod that starts end.
 const (
-	NamedSnapshot  = "That the pod names one counts until it has run"
-	NoneOfItself   = "PodSnapshotPolicy %s has the newest snapshot of the pod itself restored, and there is none"
-	ToRestoreLost  = "To have the newest snapshot of the pod itself restored, set the annotation %s: %s on PodSnapshotPolicy %s"
+	NamedSnapshot = "That the pod names one counts until it has run"
+	NoneOfItself  = "PodSnapshotPolicy %s has the newest snapshot of the pod itself restored, and there is none"
+	ToRestoreLost = "To have the newest snapshot of the pod itself restored, set the annotation %s: %s " +
+		"on PodSnapshotPolicy %s"
 	DroppedAndMore = " and %d more"
 )
 
@@ -148,5 +150,6 @@ var (
 // What is wrong with annotations about a pod's sleep.
 const (
 	AnnotationTooLong = "annotation %s has %d bytes and no effect: at most %d are allowed"
-	AnnotationNoTime  = "annotation %s is %.80q and has no effect: it must be a time in RFC 3339, such as 2030-12-31T07:30:00Z"
+	AnnotationNoTime  = "annotation %s is %.80q and has no effect: it must be a time in RFC 3339, " +
+		"such as 2030-12-31T07:30:00Z"
 )

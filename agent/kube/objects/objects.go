@@ -34,7 +34,9 @@ type Objects struct {
 // New returns the objects that a manager reads and writes, as the node with that name sees them. The clock must listen
 // to the manager's requests. Kinds are kinds of objects that are read from the cache, besides those that define
 // snapshots.
-func New(ctx context.Context, mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger, kinds ...client.Object) (*Objects,
+func New(ctx context.Context, mgr manager.Manager, clock *Clock, nodeName string, log *slog.Logger,
+	kinds ...client.Object,
+) (*Objects,
 	error,
 ) {
 	o := &Objects{

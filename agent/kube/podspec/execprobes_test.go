@@ -31,7 +31,9 @@ func TestExecProbes(t *testing.T) {
 			PostStart: &corev1.LifecycleHandler{Exec: runs("hook", "$(PORT)")},
 			PreStop:   &corev1.LifecycleHandler{Exec: runs("stop", "$(PORT)")},
 		},
-	}, {Name: "bare", Lifecycle: new(corev1.Lifecycle)}, {Name: "both", LivenessProbe: probe("x"), ReadinessProbe: probe("x")}}
+	}, {Name: "bare", Lifecycle: new(corev1.Lifecycle)}, {
+		Name: "both", LivenessProbe: probe("x"), ReadinessProbe: probe("x"),
+	}}
 	want := []string{
 		`STARTUP side ["up"]`, `PROBE app ["sh" "-c" "a 80 $(PORT) $(NONE) $(cat /x) $ $ $("]`, `PROBE app ["ready"] ready`,
 		`POST_START app ["hook" "$(PORT)"]`, `PRE_STOP app ["stop" "$(PORT)"]`,

@@ -9,8 +9,8 @@ import (
 	localv1 "diapause.dev/api/local/v1"
 )
 
-// ReadinessProbes returns the readiness probes by which the kubelet asks a pod over the network. Those are left out that
-// cannot be told from a liveness probe of the pod: if they failed, so would that.
+// ReadinessProbes returns the readiness probes by which the kubelet asks a pod over the network. Those are left out
+// that cannot be told from a liveness probe of the pod: if they failed, so would that.
 func ReadinessProbes(pod *corev1.Pod) (all []*localv1.ReadinessProbe) {
 	var live, ready []*localv1.ReadinessProbe
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

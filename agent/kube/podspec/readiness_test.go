@@ -11,8 +11,8 @@ import (
 	"diapause.dev/agent/kube/podspec"
 )
 
-// TestReadinessProbes: readiness probes over the network to the pod are known, unless they look like a liveness probe of
-// any of its containers.
+// TestReadinessProbes: readiness probes over the network to the pod are known, unless they look like a liveness probe
+// of any of its containers.
 func TestReadinessProbes(t *testing.T) {
 	get := func(path string, port intstr.IntOrString) *corev1.Probe {
 		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: port}}}

@@ -31,9 +31,9 @@ type unanswered struct {
 	For   time.Duration  `json:"for"` // in nanoseconds
 }
 
-// Answered returns an error of kind sleep.ErrTraffic if somebody outside has sent a request over TCP, no longer ago than
-// a time, and the pod has answered nothing. What is ignored does not count. gVisor's own build does not tell: with it,
-// Answered returns nil.
+// Answered returns an error of kind sleep.ErrTraffic if somebody outside has sent a request over TCP, no longer ago
+// than a time, and the pod has answered nothing. What is ignored does not count. gVisor's own build does not tell: with
+// it, Answered returns nil.
 func (s Sentry) Answered(ctx context.Context, within time.Duration, ignored []traffic.Ignored) error {
 	ctx, cancel := context.WithTimeout(ctx, unansweredLimit)
 	defer cancel()

@@ -360,19 +360,36 @@ func TestErrors(t *testing.T) {
 		{"negative timeout", []string{"ls", "--timeout", "-1s"}, nil, errkind.ExitUsage, []string{"--timeout"}},
 		{"bad snapshot name", []string{"checkpoint", "p", "--name", "A/B"}, nil, errkind.ExitUsage, []string{"--name"}},
 		{"short interval", []string{"top", "--interval", "1ms"}, nil, errkind.ExitUsage, []string{"--interval"}},
-		{"short count", []string{"traffic", "--for", "1ms", "counter"}, nil, errkind.ExitUsage, []string{"--for 1ms", "1s to 1h"}},
-		{"traffic of no pod", []string{"traffic", "ghost"}, nil, errkind.ExitNotFound, []string{"traffic of ghost", "no pod"}},
+		{
+			"short count",
+			[]string{"traffic", "--for", "1ms", "counter"},
+			nil, errkind.ExitUsage,
+			[]string{"--for 1ms", "1s to 1h"},
+		},
+		{
+			"traffic of no pod", []string{"traffic", "ghost"}, nil, errkind.ExitNotFound, []string{"traffic of ghost", "no pod"},
+		},
 		{"traffic of a pod that sleeps", []string{"traffic", "counter"}, func(r *recorder) {
 			r.top.Sandboxes[0].Asleep = timestamppb.Now()
 		}, errkind.ExitFailure, []string{"traffic of counter", "it sleeps"}},
-		{"traffic of an ended sandbox", []string{"traffic", "default/counter"}, nil, errkind.ExitFailure, []string{"does not run"}},
+		{
+			"traffic of an ended sandbox",
+			[]string{"traffic", "default/counter"},
+			nil, errkind.ExitFailure,
+			[]string{"does not run"},
+		},
 		{"traffic of one of two", []string{"traffic", "counter"}, func(r *recorder) {
 			r.top.Sandboxes = append(r.top.Sandboxes, &localv1.SandboxUse{Id: "f", Pod: "counter", Namespace: "other"})
 		}, errkind.ExitFailure, []string{"write namespace/name"}},
 		{"traffic of the node", []string{"traffic", "counter"}, func(r *recorder) {
 			r.top.Sandboxes[0].Process = int32(os.Getpid())
 		}, errkind.ExitFailure, []string{"traffic of counter", "hostNetwork"}},
-		{"not found", []string{"inspect", "missing"}, nil, errkind.ExitNotFound, []string{"default/missing", "no such snapshot"}},
+		{
+			"not found",
+			[]string{"inspect", "missing"},
+			nil, errkind.ExitNotFound,
+			[]string{"default/missing", "no such snapshot"},
+		},
 		{
 			"all not found",
 			[]string{"rm", "missing", "a/missing"},
@@ -399,7 +416,12 @@ func TestErrors(t *testing.T) {
 		},
 		{"too few pods", []string{"restore", "s", "--count", "3"}, nil, errkind.ExitFailure, []string{"before all pods"}},
 		{"no such part", []string{"verify", "--read-data-subset=6/5"}, nil, errkind.ExitUsage, []string{"6/5", "n/t"}},
-		{"too many parts", []string{"verify", "--read-data-subset=1/3000000000"}, nil, errkind.ExitUsage, []string{"too many parts"}},
+		{
+			"too many parts",
+			[]string{"verify", "--read-data-subset=1/3000000000"},
+			nil, errkind.ExitUsage,
+			[]string{"too many parts"},
+		},
 		{"hostile namespace", []string{"store", "stat", "-n", ".."}, nil, errkind.ExitUsage, []string{".."}},
 		{"no result", []string{"gc"}, func(r *recorder) { r.sweep = nil }, errkind.ExitFailure, []string{"without a result"}},
 		{
@@ -598,7 +620,8 @@ func TestAgentAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := invoke(t.Context(), socket, "ls")
-			if got.code != errkind.ExitFailure || !strings.Contains(got.err, socket) || !strings.Contains(got.err, "diapause-agent") {
+			if got.code != errkind.ExitFailure || !strings.Contains(got.err, socket) ||
+				!strings.Contains(got.err, "diapause-agent") {
 				t.Errorf("exit code %d, said %q", got.code, got.err)
 			}
 			if got = invoke(t.Context(), socket, "version"); got.code != errkind.ExitOK ||
@@ -623,7 +646,8 @@ func TestProgressLines(t *testing.T) {
 
 // TestGroup: a command that only contains others lists them.
 func TestGroup(t *testing.T) {
-	if got := invoke(t.Context(), "/nonexistent", "store"); got.code != errkind.ExitOK || !strings.Contains(got.out, "stat ") {
+	got := invoke(t.Context(), "/nonexistent", "store")
+	if got.code != errkind.ExitOK || !strings.Contains(got.out, "stat ") {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
 	}
 }
