@@ -159,8 +159,9 @@ func (t *capturer) throughShim(life context.Context, dir string) (*capture.Image
 	rpc, cancelRPC := context.WithTimeout(context.WithoutCancel(life), t.limit+resumeTime)
 	defer cancelRPC()
 	if err := t.runtime.Checkpoint(rpc, t.pod.ID, dir); err != nil {
+		err = t.whyFailed(ctx, err) // before the capture fails, since it is aborted
 		t.capture.Abort()
-		return nil, t.whyFailed(ctx, err)
+		return nil, err
 	}
 	noteTerminals(dir, t.record, t.log)
 	im, err := t.capture.Image(ctx)

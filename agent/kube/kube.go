@@ -179,6 +179,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	} {
 		work.Go(func() { do(ctx) })
 	}
+	c.conn.reports.Begin()
 	err := c.conn.mgr.Start(ctx)
 	if ctx.Err() != nil {
 		err = nil // the failure is a consequence of that

@@ -24,8 +24,8 @@ type Evictor struct {
 	stores  *Stores
 	readers *Readers
 	journal *journal.Journal
-	guard   func(k snapshot.Key, uid string) error
-	known   map[storage.Key]kept // manifests in the spool that were read before
+	guard   func(k snapshot.Key, uid string) error // returns an error if a sleeping pod needs it, see restore.Needs
+	known   map[storage.Key]kept                   // manifests in the spool that were read before
 	log     *slog.Logger
 }
 

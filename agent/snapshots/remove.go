@@ -93,6 +93,9 @@ func (c *Remover) Remove(ctx context.Context, r Removal) error {
 // mayRemove returns why a snapshot must not be removed now, or nil.
 func (c *Remover) mayRemove(r Removal) error {
 	k := r.ID.Key
+	if r.From == 0 {
+		return fmt.Errorf("%w: it is not said from where snapshot %s is to be removed", errkind.ErrInvalid, k)
+	}
 	if r.From == FromEverywhere {
 		if err := k.Validate(); err != nil {
 			return fmt.Errorf("%w: %w", errkind.ErrInvalid, err)

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"diapause.dev/cri"
+	"diapause.dev/runsc/sleep"
 )
 
 const (
@@ -45,6 +48,9 @@ func (m *meter) crowd(ctx context.Context) error {
 	}
 	if m.wants("dense") {
 		m.addMemory("dense", len(pods), empty, full)
+		if err := m.denseReady(ctx, pods, full); err != nil {
+			return err
+		}
 		m.figures.add("dense/agent_rss", inMiB("0 asleep", empty.agent.rss),
 			inMiB(fmt.Sprint(first, " asleep"), some.agent.rss), inMiB(fmt.Sprint(len(pods), " asleep"), full.agent.rss))
 	}
@@ -55,6 +61,37 @@ func (m *meter) crowd(ctx context.Context) error {
 	}
 	if m.wants("dense") {
 		return m.dense(ctx, pods)
+	}
+	return nil
+}
+
+// crowdReady is how many pods of the crowd are ready to wake for a while.
+const crowdReady = 16
+
+// denseReady makes some of the pods that sleep ready, measures what that takes, and undoes it.
+func (m *meter) denseReady(ctx context.Context, pods []*subject, before held) error {
+	runtime, err := cri.Dial(ctx, cri.Options{})
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	some := pods[:min(crowdReady, len(pods))]
+	for _, p := range some {
+		load := m.runsc == "runsc-fast"
+		if err := runtime.OrderSleep(ctx, p.ID, sleep.Order{Verb: sleep.MakeReady, Load: load}); err != nil {
+			return err
+		}
+	}
+	time.Sleep(crowdRest)
+	after, err := m.memory()
+	if err != nil {
+		return err
+	}
+	m.addMemory("dense/ready", len(some), before, after)
+	for _, p := range some {
+		if err := runtime.OrderSleep(ctx, p.ID, sleep.Order{Verb: sleep.DropReady}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -77,8 +77,8 @@ func (a agent) stoppedMarker(sandbox string) string {
 	return filepath.Join(filepath.Dir(a.socket), "stopped", sandbox)
 }
 
-// ask asks whether to restore the sandbox. It keeps asking for as long as the pod may wait. The error says why there
-// is no answer.
+// ask asks whether to restore the sandbox; sandbox.settle acts on the answer. It keeps asking for as long as the pod
+// may wait. The error says why there is no answer.
 func (a agent) ask(ctx context.Context, p pod, req *localv1.AskRestoreRequest) (*localv1.AskRestoreResponse, error) {
 	wait, err := a.patience(p)
 	if err != nil {

@@ -75,7 +75,8 @@ func Serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := handleSignals(ctx, signals, failed, end); err != nil {
+	if err := handleSignals(signals, failed, end); err != nil {
+		slog.Error("the process ends", "error", err)
 		return err
 	}
 	removeSocket()
@@ -87,27 +88,25 @@ func Serve(ctx context.Context, args []string) error {
 	}
 }
 
-// openLog has the log written to the bundle's pipe, which containerd reads. The libraries of containerd and gVisor
-// write by containerd's logger, and we by slog.
+// openLog has the log written to the bundle's pipe, which containerd reads: what the libraries of containerd and gVisor
+// write by containerd's logger, and what we write by slog.
 func openLog(ctx context.Context, debugging bool) (context.Context, error) {
 	defer holdLog()()
 	pipe, err := fifo.OpenFifoDup2(ctx, logPipe, unix.O_WRONLY, 0o700, unix.Stderr)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
-	level := slog.LevelInfo
 	entry := log.L.WithField("runtime", RuntimeType)
 	if err := log.SetFormat(log.TextFormat); err != nil {
 		return nil, err
 	}
 	if debugging {
-		level = slog.LevelDebug
 		if err := log.SetLevel("debug"); err != nil {
 			return nil, err
 		}
 	}
 	entry.Logger.SetOutput(pipe)
-	slog.SetDefault(slog.New(slog.NewTextHandler(pipe, &slog.HandlerOptions{Level: level})))
+	slog.SetDefault(slog.New(libraryLogger{entry: entry}))
 	return log.WithLogger(ctx, entry), nil
 }
 
@@ -148,7 +147,7 @@ func serveTasks(ctx context.Context, end shutdown.Service) (failed <-chan error,
 
 // handleSignals reaps children, and does what other signals ask for, until the process is to end. It returns why, if
 // that is a failure to serve.
-func handleSignals(ctx context.Context, signals <-chan os.Signal, failed <-chan error, end shutdown.Service) error {
+func handleSignals(signals <-chan os.Signal, failed <-chan error, end shutdown.Service) error {
 	for {
 		select {
 		case <-end.Done():

@@ -11,7 +11,7 @@ import (
 var foreign = []string{"github.com/containerd/log", "github.com/sirupsen/logrus", "log"}
 
 // bridges are the files that set up where a process logs to: its libraries, and we.
-var bridges = []string{"runsc/shim/serve.go"}
+var bridges = []string{"runsc/shim/serve.go", "runsc/shim/logger.go"}
 
 // TestLogger: all packages log by log/slog, and a library writes nothing to the standard error, nor does it change
 // where others log to. In a shim, the libraries of containerd and gVisor log by containerd's logger.

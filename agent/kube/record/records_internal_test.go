@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"diapause.dev/agent/journal"
@@ -11,6 +12,29 @@ import (
 	"diapause.dev/agent/kube/rules"
 	"diapause.dev/api/snapshot"
 )
+
+// TestReportedBegins: the time for which a request has its turn does not pass before anybody can act on it. One that
+// has ended long ago has no turn.
+func TestReportedBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := newReported(), snapshot.PodRef{Namespace: "n", Name: "p", UID: "u"}
+		request := func(name string, stage journal.Stage) journal.Request {
+			return journal.Request{ID: name, Key: snapshot.Key{Namespace: "n", Name: name}, Pod: pod, Stage: stage}
+		}
+		ended, first, second := request("ended", journal.StageReplicated), request("first", journal.StageSpooled),
+			request("second", journal.StageSpooled)
+		r.Load([]journal.Request{ended, first, second})
+		const turn = 30 * time.Second
+		time.Sleep(turn)
+		if before := r.Before(second, turn); len(before) != 0 {
+			t.Errorf("before the turn of the second: %v", before)
+		}
+		r.Begin()
+		if before := r.Before(second, turn); len(before) != 1 || before[0] != first.Key {
+			t.Errorf("at the begin, before the turn of the second: %v", before)
+		}
+	})
+}
 
 // TestJobsOfAPod: one job at a time captures a pod. It gives the pod free when its snapshot is spooled, or when it
 // ends, and stays until its answer was seen.

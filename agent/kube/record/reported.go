@@ -63,6 +63,18 @@ func (r *Reported) Load(all []journal.Request) {
 	}
 }
 
+// Begin has those that were reported so far count as reported now. Before that nobody could act on them.
+func (r *Reported) Begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, h := range r.all {
+		if !h.since.IsZero() {
+			h.since = time.Now()
+			r.all[k] = h
+		}
+	}
+}
+
 // find returns the key of a request with this mark.
 func (r *Reported) find(m mark) (snapshot.Key, bool) {
 	r.mu.Lock()

@@ -65,5 +65,8 @@ func (r *Reports) SleepChanged(pod snapshot.PodRef) {
 	}
 }
 
+// Begin has the requests so far count as reported now: the controllers start, and can make their PodSnapshots.
+func (r *Reports) Begin() { r.records.Reported.Begin() }
+
 // Knows reports whether this node still has work to do for a snapshot.
 func (r *Reports) Knows(k snapshot.Key) bool { return r.records.Knows(k) }
