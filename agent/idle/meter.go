@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"diapause.dev/api/snapshot"
 	"diapause.dev/cri"
@@ -59,6 +60,10 @@ func (k Kernel) Open(ctx context.Context, ref snapshot.PodRef, ignored []traffic
 	g := &gauge{
 		pid: pod.SandboxPID, cpu: cpu, used: k.Used, sandbox: pod.ID,
 		received: func() (uint64, error) { return use.Received(network) },
+		answers: func(ctx context.Context, within time.Duration) error {
+			o := sleep.Order{Verb: sleep.Answers, Ignored: ignored, AnswerWithin: within}
+			return k.Runtime.OrderSleep(ctx, pod.ID, o)
+		},
 		senders: func(ctx context.Context) ([]traffic.Count, error) {
 			err := k.Runtime.OrderSleep(ctx, pod.ID, sleep.Order{Verb: sleep.Senders, Ignored: ignored})
 			if err != nil {
@@ -86,12 +91,22 @@ type gauge struct {
 	used     string // the directory of the files of shims
 	sandbox  string
 	received func() (packets uint64, err error)
+	answers  func(ctx context.Context, within time.Duration) error
 	senders  func(context.Context) ([]traffic.Count, error)
 	busy     func() bool
 }
 
 // Senders implements Gauge. The agent may not look at packets, so the pod's shim does.
 func (g *gauge) Senders(ctx context.Context) ([]traffic.Count, error) { return g.senders(ctx) }
+
+// Owes implements Gauge. It is the sentry that knows, and the pod's shim asks it.
+func (g *gauge) Owes(ctx context.Context, within time.Duration) (bool, error) {
+	err := g.answers(ctx, within)
+	if errors.Is(err, sleep.ErrTraffic) {
+		return true, nil
+	}
+	return false, err
+}
 
 // Busy implements Gauge.
 func (g *gauge) Busy() bool { return g.busy() }

@@ -3,6 +3,7 @@ package idle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,6 +106,25 @@ func TestKernelIgnores(t *testing.T) {
 	}
 	if all, err := g.Senders(t.Context()); err != nil || len(all) != 1 || all[0].Port != 53 || all[0].Packets != 7 {
 		t.Errorf("senders %+v, %v", all, err)
+	}
+	var got sleep.Order
+	answer := fmt.Errorf("%w: by port 80", sleep.ErrTraffic)
+	k.Runtime = self{pod, func(_ string, o sleep.Order) error {
+		if got = o; o.Verb == sleep.Count {
+			return os.WriteFile(filepath.Join(k.Used, "here.packets"), []byte("42"), 0o600)
+		}
+		return answer
+	}}
+	if g, err = k.Open(t.Context(), someone, ignored); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} {
+		owes, err := g.Owes(t.Context(), time.Minute)
+		if owes != want || err != nil || got.Verb != sleep.Answers || got.AnswerWithin != time.Minute ||
+			!slices.Equal(got.Ignored, ignored) {
+			t.Errorf("owes %v, %v: %s", owes, err, got)
+		}
+		answer = nil
 	}
 	k.Runtime = self{pod, func(string, sleep.Order) error { return sleep.ErrInvalid }}
 	if _, err := k.Open(t.Context(), someone, ignored); !errors.Is(err, sleep.ErrInvalid) {

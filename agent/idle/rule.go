@@ -17,7 +17,7 @@ type Rule struct {
 	Probes  []Probe
 	Ignored []traffic.Ignored // is not counted
 	// AnswerWithin is for how long a request counts as use if it is not answered. 0: it does not. Counters do not show it:
-	// whoever puts the pod to sleep looks.
+	// it is asked for when a pod is idle by them.
 	AnswerWithin time.Duration
 }
 

@@ -34,7 +34,8 @@ const (
 	Processor              // its sandbox took more processor time than an idle pod takes
 	Session                // a session by exec or of a forwarded port was open, or a process that exec has started ran
 	Work                   // it was being loaded or saved
-	Falling                // packets came while it went to sleep, or a client waited for its answer
+	Falling                // packets came while it went to sleep
+	Answer                 // a client waited for its answer
 	causes
 )
 
@@ -62,8 +63,10 @@ func (u Use) says(c Cause) string {
 		return "a process of kubectl exec ran, or a port was forwarded"
 	case Work:
 		return "it was being restored or checkpointed"
+	case Answer:
+		return "clients waited for its answers"
 	}
-	return "packets came, or a client waited for its answer, whenever it was about to sleep"
+	return "packets came whenever it was about to sleep"
 }
 
 // senders says who sends most packets.
@@ -115,6 +118,8 @@ func (v *reasons) blind(now time.Time, err error) {
 // said why it does not.
 func (v *reasons) tried(is Verdict) {
 	switch {
+	case is.Owes:
+		v.times[Answer]++
 	case is.Used:
 		v.times[Falling]++
 	case is.InUse:

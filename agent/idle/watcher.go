@@ -26,6 +26,7 @@ type Config struct {
 // before Pause is over; a Pause of 0 never is.
 type Verdict struct {
 	Used   bool // it was used after all
+	Owes   bool // that is because a client waits for an answer; set beside Used
 	InUse  bool // a process that exec has started runs in it
 	Asleep bool // it sleeps
 	Pause  time.Duration
@@ -50,6 +51,9 @@ type Gauge interface {
 	// Senders watches for some seconds who sends packets that count, and returns those who send most. It may be called
 	// concurrently with the other methods.
 	Senders(ctx context.Context) ([]traffic.Count, error)
+	// Owes reports whether a client has waited for an answer of the pod, for no longer than within. It may be called
+	// concurrently with the other methods.
+	Owes(ctx context.Context, within time.Duration) (bool, error)
 }
 
 const (
@@ -63,6 +67,8 @@ const (
 	// openSoon is how long the other pods wait for the search. One takes some 40 ms if its shim is not slow. So at the
 	// agent's start they go on one after the other: each runs a process of the runtime.
 	openSoon = 100 * time.Millisecond
+	// owesTime bounds the question whether a client waits for an answer.
+	owesTime = 10 * time.Second
 	// sendersTime bounds the watch for senders.
 	sendersTime = 30 * time.Second
 )
@@ -309,9 +315,28 @@ func (w *Watcher) due(p *watched, now time.Time, s sight) bool {
 	return true
 }
 
+// verdict calls Idle, unless a client waits for an answer of the pod. Idle costs far more than to ask for that.
+func (w *Watcher) verdict(ctx context.Context, p *watched) Verdict {
+	w.mu.Lock()
+	within := p.rule.AnswerWithin
+	w.mu.Unlock()
+	if within > 0 {
+		ask, cancel := context.WithTimeout(ctx, owesTime)
+		owes, err := p.gauge.Owes(ask, within)
+		cancel()
+		if err != nil { // whoever puts it to sleep looks again
+			w.Logger.Debug("it is not known whether a client waits for a pod", "pod", p.pod.String(), "error", err)
+		}
+		if owes {
+			return Verdict{Used: true, Owes: true}
+		}
+	}
+	return w.Idle(ctx, p.pod)
+}
+
 // act calls Idle. Run leaves the pod alone meanwhile.
 func (w *Watcher) act(ctx context.Context, p *watched) Verdict {
-	v := w.Idle(ctx, p.pod)
+	v := w.verdict(ctx, p)
 	p.judge.reasons.tried(v)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,8 @@ type counters struct {
 	say     Verdict
 	told    []string // what kept it awake
 	senders []traffic.Count
+	owes    bool // a client waits for an answer
+	asked   []time.Duration
 	began   time.Time
 }
 
@@ -45,6 +48,16 @@ func (c *counters) Read() (Usage, error) {
 func (c *counters) Busy() bool { return false }
 
 func (c *counters) Memory() (int64, error) { return 1 << 20, nil }
+
+func (c *counters) Owes(_ context.Context, within time.Duration) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, within)
+	if c.owes {
+		return true, nil
+	}
+	return false, errors.New("not known")
+}
 
 func (c *counters) Senders(context.Context) ([]traffic.Count, error) {
 	c.mu.Lock()
@@ -105,6 +118,26 @@ func watch(t *testing.T, say Verdict, f func(*Watcher, *counters)) {
 }
 
 var tenSeconds = Rule{After: 10 * time.Second, CPU: 1}
+
+// TestOwes: a pod that a client waits for is in use, as far as is known.
+func TestOwes(t *testing.T) {
+	watch(t, Verdict{}, func(w *Watcher, c *counters) {
+		c.change(func(c *counters) { c.owes = true })
+		rule := tenSeconds
+		rule.AnswerWithin = time.Minute
+		w.Watch(someone, rule, false)
+		time.Sleep(35 * time.Second) // at 11, 21 and 31 s
+		c.expect(t, 0)
+		c.change(func(c *counters) {
+			if !slices.Equal(c.asked, slices.Repeat([]time.Duration{time.Minute}, 3)) {
+				t.Errorf("asked %v", c.asked)
+			}
+			c.owes = false
+		})
+		time.Sleep(10 * time.Second)
+		c.expect(t, 1)
+	})
+}
 
 // TestIdleOnce: a pod is found idle once, and again only when it was used.
 func TestIdleOnce(t *testing.T) {

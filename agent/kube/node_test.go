@@ -225,6 +225,8 @@ func (u unused) Read() (usage idle.Usage, err error) {
 func (unused) Busy() bool             { return false }
 func (unused) Memory() (int64, error) { return 1 << 20, nil }
 
+func (unused) Owes(context.Context, time.Duration) (bool, error) { return false, nil }
+
 func (unused) Senders(context.Context) ([]traffic.Count, error) { return nil, nil }
 
 func (n *fakeNode) Wake(context.Context, string, string) (sleep.Woken, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -58,42 +59,37 @@ func (m *meter) long(ctx context.Context) error {
 	}
 	defer runtime.Close()
 	for _, slept := range m.slept {
-		for _, mib := range sizes {
-			if err := m.longSize(ctx, runtime, mib, slept); err != nil {
-				return fmt.Errorf("%d MiB, asleep for %v: %w", mib, slept, err)
-			}
+		if err := m.longAsleep(ctx, runtime, slept); err != nil {
+			return fmt.Errorf("asleep for %v: %w", slept, err)
 		}
 	}
 	return nil
 }
 
-func (m *meter) longSize(ctx context.Context, runtime *cri.Client, mib int, slept time.Duration) error {
-	type sleeper struct {
-		*server
-		kind string
-		at   time.Time // when it is woken
-	}
+// sleeper is a pod that sleeps for long.
+type sleeper struct {
+	*server
+	row string    // of its wake
+	at  time.Time // when it is woken
+}
+
+// longAsleep has the pods of all sizes sleep at the same time.
+func (m *meter) longAsleep(ctx context.Context, runtime *cri.Client, slept time.Duration) error {
 	var all []sleeper
 	defer func() {
 		for _, s := range all {
 			_ = m.bed.RemovePod(context.WithoutCancel(ctx), s.ID)
 		}
 	}()
-	var f falls
-	for range min(m.trials, longMemory/mib) {
-		for _, r := range m.best() {
-			s, err := m.serve(ctx, mib)
-			if err != nil {
-				return err
+	for _, mib := range sizes {
+		for range min(m.trials, longMemory/mib) {
+			for _, r := range m.best() {
+				s, err := m.longSleeper(ctx, runtime, mib, r)
+				if err != nil {
+					return err
+				}
+				all = append(all, sleeper{s, fmt.Sprintf("long/%s/%v/%dMiB", r.kind, slept, mib), time.Now().Add(slept)})
 			}
-			all = append(all, sleeper{s, r.kind, time.Time{}})
-			if err := m.fall(ctx, s, &f); err != nil {
-				return err
-			}
-			if err := m.makeReady(ctx, runtime, s.Pod, r); err != nil {
-				return err
-			}
-			all[len(all)-1].at = time.Now().Add(slept)
 		}
 	}
 	took := make(map[string]times)
@@ -104,17 +100,33 @@ func (m *meter) longSize(ctx context.Context, runtime *cri.Client, mib int, slep
 		if err != nil {
 			return err
 		}
-		took[s.kind] = append(took[s.kind], answered)
+		took[s.row] = append(took[s.row], answered)
 		if err := errors.Join(verify(ctx, s.address), m.bed.RemovePod(ctx, s.ID)); err != nil {
 			return err
 		}
 		all = all[1:]
 		time.Sleep(settleTime)
 	}
-	for _, r := range m.best() {
-		m.add(fmt.Sprintf("long/%s/%v/%dMiB", r.kind, slept, mib), took[r.kind])
+	for _, row := range slices.Sorted(maps.Keys(took)) {
+		m.add(row, took[row])
 	}
 	return nil
+}
+
+// longSleeper returns a pod that sleeps, and is ready in a way.
+func (m *meter) longSleeper(ctx context.Context, runtime *cri.Client, mib int, r kindOfWake) (*server, error) {
+	s, err := m.serve(ctx, mib)
+	if err != nil {
+		return nil, err
+	}
+	var f falls
+	if err = m.fall(ctx, s, &f); err == nil {
+		err = m.makeReady(ctx, runtime, s.Pod, r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.bed.RemovePod(context.WithoutCancel(ctx), s.ID))
+	}
+	return s, nil
 }
 
 // ready measures the wakes of pods that are ready in either way and of pods that are not, in turns. They are of each

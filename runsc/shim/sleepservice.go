@@ -464,6 +464,13 @@ func (z *sleepService) do(ctx context.Context, id string, o sleep.Order) error {
 		return z.makeReady(ctx, o.Load)
 	case sleep.DropReady:
 		return z.dropReady(ctx)
+	case sleep.Answers:
+		release, ok := z.state.Through()
+		if !ok { // it sleeps
+			return nil
+		}
+		defer release()
+		return z.s.sentry.Answered(ctx, o.AnswerWithin, o.Ignored)
 	case sleep.Count, sleep.Senders:
 		pid, err := z.c.bundle.process()
 		if err != nil {

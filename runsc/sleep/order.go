@@ -63,6 +63,8 @@ const (
 	Count     Verb = "count" // count from now on the packets that come for the pod, less those of Ignored: see package use
 	// Senders has the shim watch for some seconds who sends packets to the pod, less those of Ignored: see package use.
 	Senders Verb = "senders"
+	// Answers has the shim return an error of kind ErrTraffic if a client waits for an answer: see Order.AnswerWithin.
+	Answers Verb = "answers"
 )
 
 // Order is an order about a pod's sleep.
@@ -74,8 +76,8 @@ type Order struct {
 	// Ignored, of Watch: what does not keep the pod from falling asleep, and does not wake it. Of Count and Senders: what
 	// does not count.
 	Ignored []traffic.Ignored `json:"ignored,omitempty"`
-	// AnswerWithin, of Watch: for how long a request counts as use of the pod if it is not answered, in nanoseconds. 0:
-	// not at all. gVisor's own build does not tell.
+	// AnswerWithin, of Watch and Answers: for how long a request counts as use of the pod if it is not answered, in
+	// nanoseconds. 0: not at all. gVisor's own build does not tell. Of Answers, what Ignored says does not count.
 	AnswerWithin time.Duration `json:"answerWithin,omitempty"`
 	WakeToEnd    bool          `json:"wakeToEnd,omitempty"` // of Fall: a signal that tells the pod to end wakes it first
 	Cause        string        `json:"cause,omitempty"`     // of Wake
@@ -108,7 +110,7 @@ func Parse(s string) (o Order, err error) {
 
 func (o Order) check() error {
 	switch o.Verb {
-	case Watch, Stay, Wake, MakeReady, DropReady, Count, Senders:
+	case Watch, Stay, Wake, MakeReady, DropReady, Count, Senders, Answers:
 	case End:
 		if o.Status < 0 || o.Status > 255 {
 			return fmt.Errorf("exit status %d", o.Status)
